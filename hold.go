@@ -1,0 +1,519 @@
+package zkrecipes
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zkrecipes/zkrecipes/internal/core"
+)
+
+// A lockSpec is what a recipe asks the contender for.
+type lockSpec struct {
+	s      *Session
+	path   string // as the caller gave it
+	dir    string // absolute
+	marker string
+	cfg    lockConfig
+	err    error // of the constructor's arguments
+}
+
+func newLockSpec(s *Session, path, marker string, opts []LockOption) *lockSpec {
+	spec := &lockSpec{s: s, path: path, marker: marker}
+	for _, o := range opts {
+		if o != nil {
+			o.applyLock(&spec.cfg)
+		}
+	}
+	if s == nil {
+		spec.err = invalid("no Session")
+		return spec
+	}
+	if spec.dir, spec.err = s.abs(path); spec.err != nil {
+		return spec
+	}
+	switch {
+	case spec.cfg.owner != nil && spec.cfg.owner.check() != nil:
+		spec.err = spec.cfg.owner.check()
+	case spec.cfg.maxHold < 0:
+		spec.err = invalid("WithMaxHold(%v)", spec.cfg.maxHold)
+	case len(spec.cfg.data) > core.MaxData:
+		spec.err = invalid("WithData of %d bytes, at most %d", len(spec.cfg.data), core.MaxData)
+	case spec.dir == "/zookeeper" || strings.HasPrefix(spec.dir, "/zookeeper/"):
+		spec.err = invalid("%s belongs to the server", spec.dir)
+	}
+	return spec
+}
+
+// A hold is one owner's standing on one path. Everything in it is under Session.mu.
+//
+//	acquiring --grant--> held --last Release--> over
+//	    |                  '--loss------------> over
+//	    '--last joiner leaves, error, TryLock finds somebody--> over
+//
+// Only these steps end a phase, each in one critical section, so a grant and the departure of the last caller, or a release and a loss, cannot both
+// happen. A hold that is over is out of the table: the same owner then starts anew at the tail.
+type hold struct {
+	s         *Session
+	key       holdKey
+	spec      *lockSpec
+	phase     phase
+	contender *contender
+	joiners   []*joiner
+	leases    []*Lease
+	decided   chan struct{} // closed when the phase is no longer acquiring
+
+	// Set by the grant, constant afterwards.
+	node    string
+	session int64
+	token   Token
+	own     *core.Sub
+	revoked chan struct{}
+
+	limit    *time.Timer // of WithMaxHold
+	deadline time.Time
+
+	looking, again, hard bool // the own znode is being read; once more; and not only from a watch
+	place                int  // what Trace.Waiting was last told
+}
+
+type phase int
+
+const (
+	acquiring phase = iota
+	held
+	over
+)
+
+// A joiner is one call that waits for a hold. Its channel takes the one result; who sends it has taken it out of the hold under Session.mu.
+type joiner struct {
+	ctx    context.Context
+	spec   *lockSpec
+	hold   *hold
+	result chan result
+	places chan int // for Trace.Waiting; the latest
+}
+
+type result struct {
+	lease *Lease
+	err   error
+}
+
+// acquire is Lock and TryLock of every recipe.
+func (spec *lockSpec) acquire(ctx context.Context, op string, try bool) (l *Lease, err error) {
+	s := spec.s
+	if s == nil {
+		return nil, &Error{Op: op, Path: spec.path, Err: spec.err}
+	}
+	for _, t := range s.cfg.trace {
+		if t.AcquireStart != nil {
+			if c := t.AcquireStart(ctx, op, spec.path); c != nil {
+				ctx = c
+			}
+		}
+	}
+	l, err = s.acquireOne(ctx, op, spec, try)
+	for _, t := range s.cfg.trace {
+		if t.AcquireDone != nil {
+			t.AcquireDone(ctx, op, spec.path, l, err)
+		}
+	}
+	return l, err
+}
+
+func (s *Session) acquireOne(ctx context.Context, op string, spec *lockSpec, try bool) (*Lease, error) {
+	fail := func(err error) (*Lease, error) { return nil, callError(op, spec.path, err) }
+	if spec.err != nil {
+		return fail(spec.err)
+	}
+	key, err := s.identify(ctx, spec)
+	if err != nil {
+		return fail(err)
+	}
+	for {
+		if ctx.Err() != nil {
+			return fail(ended(ctx, s.noSession() != nil, s.engine.DialError(), nil, 0))
+		}
+		s.mu.Lock()
+		h := s.holds[key]
+		switch {
+		case s.closed:
+			s.mu.Unlock()
+			return fail(ErrClosed)
+		case h == nil:
+			j := s.startHold(key, spec, try).join(ctx, spec)
+			s.mu.Unlock()
+			return s.wait(ctx, op, j)
+		case h.phase == held:
+			if loss := s.proof(h); loss != 0 {
+				tell := s.lose(h, loss, nil)
+				s.mu.Unlock()
+				tell()
+				continue
+			}
+			l := h.grant(ctx, spec)
+			s.mu.Unlock()
+			return l, nil
+		case try:
+			s.mu.Unlock()
+			return fail(also("held by another owner: an earlier call of the same owner is still waiting", ErrHeld))
+		case !h.contender.try:
+			j := h.join(ctx, spec)
+			s.mu.Unlock()
+			return s.wait(ctx, op, j)
+		}
+		// A TryLock of the same owner is under way. It may be refused, which a Lock must not be.
+		decided := h.decided
+		s.mu.Unlock()
+		select {
+		case <-decided:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// startHold is called with mu held.
+func (s *Session) startHold(key holdKey, spec *lockSpec, try bool) *hold {
+	data := []byte(key.owner)
+	if spec.cfg.hasData {
+		data = spec.cfg.data
+	}
+	h := &hold{s: s, key: key, spec: spec, decided: make(chan struct{}), revoked: make(chan struct{})}
+	h.contender = newContender(s.engine, spec.dir, spec.marker, data, try, h)
+	s.holds[key] = h
+	h.contender.wake()
+	return h
+}
+
+// join is called with mu held.
+func (h *hold) join(ctx context.Context, spec *lockSpec) *joiner {
+	j := &joiner{ctx: ctx, spec: spec, hold: h, result: make(chan result, 1)}
+	if h.s.tracesWaiting {
+		j.places = make(chan int, 1)
+	}
+	h.joiners = append(h.joiners, j)
+	return j
+}
+
+// wait waits for the result of a joiner.
+func (s *Session) wait(ctx context.Context, op string, j *joiner) (*Lease, error) {
+	h := j.hold
+	for {
+		select {
+		case r := <-j.result:
+			return j.take(op, r)
+		case ahead := <-j.places:
+			for _, t := range s.cfg.trace {
+				if t.Waiting != nil {
+					t.Waiting(ctx, op, j.spec.path, ahead)
+				}
+			}
+		case <-ctx.Done():
+			s.mu.Lock()
+			i := slices.Index(h.joiners, j)
+			if i < 0 { // the result is on its way, and what was granted is the caller's
+				s.mu.Unlock()
+				return j.take(op, <-j.result)
+			}
+			h.joiners = slices.Delete(h.joiners, i, i+1)
+			if len(h.joiners) == 0 {
+				s.endHold(h)
+				h.contender.cancel()
+			}
+			s.mu.Unlock()
+			ahead := h.contender.whoIsAhead()
+			err := ended(ctx, s.noSession() != nil, s.engine.DialError(), ahead, s.ID())
+			return nil, &Error{Op: op, Path: j.spec.path, Ahead: ahead, Err: err}
+		}
+	}
+}
+
+func (j *joiner) take(op string, r result) (*Lease, error) {
+	if r.err != nil {
+		return nil, callError(op, j.spec.path, r.err)
+	}
+	return r.lease, nil
+}
+
+// endHold takes a hold out of the table; mu is held.
+func (s *Session) endHold(h *hold) {
+	if h.phase == acquiring {
+		close(h.decided)
+	}
+	h.phase = over
+	if s.holds[h.key] == h {
+		delete(s.holds, h.key)
+	}
+}
+
+// grant makes a lease of a held hold; mu is held.
+func (h *hold) grant(ctx context.Context, spec *lockSpec) *Lease {
+	l := newLease(ctx, h)
+	h.leases = append(h.leases, l)
+	if d := spec.cfg.maxHold; d > 0 {
+		if end := time.Now().Add(d); h.limit == nil || end.Before(h.deadline) {
+			if h.limit != nil {
+				h.limit.Stop()
+			}
+			h.deadline = end
+			h.limit = time.AfterFunc(d, func() { h.s.loseNow(h, ReasonHoldLimit, nil) })
+		}
+	}
+	return l
+}
+
+// granted is the contender's: its znode is first.
+func (h *hold) granted(made core.Created, own *core.Sub) verdict {
+	s := h.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.phase != acquiring {
+		return grantUnwanted
+	}
+	if s.ID() != made.Session || s.engine.Left(made.Session) <= 0 {
+		return grantStale
+	}
+	h.phase = held
+	h.node, h.session, h.token, h.own = made.Path, made.Session, Token(made.Token), own
+	close(h.decided)
+	s.engine.Hold()
+	for _, j := range h.joiners {
+		j.result <- result{lease: h.grant(j.ctx, j.spec)}
+	}
+	h.joiners = nil
+	return grantTaken
+}
+
+// failed is the contender's: it ends without a grant.
+func (h *hold) failed(err error) {
+	s := h.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.phase != acquiring {
+		return
+	}
+	s.endHold(h)
+	h.refuse(err)
+}
+
+// refuse sends every joiner the error; mu is held.
+func (h *hold) refuse(err error) {
+	for _, j := range h.joiners {
+		j.result <- result{err: err}
+	}
+	h.joiners = nil
+}
+
+// waiting is the contender's: so many are in the way.
+func (h *hold) waiting(ahead int) {
+	if !h.s.tracesWaiting {
+		return
+	}
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	if h.place == ahead {
+		return
+	}
+	h.place = ahead
+	for _, j := range h.joiners {
+		select {
+		case <-j.places:
+		default:
+		}
+		j.places <- ahead
+	}
+}
+
+// ownEvent is the subscription to the own znode, while waiting and while holding. It must not block.
+func (h *hold) ownEvent(w core.Wake) {
+	h.s.mu.Lock()
+	ph := h.phase
+	h.s.mu.Unlock()
+	switch {
+	case ph == acquiring:
+		h.contender.wake()
+	case ph == held && w == core.Deleted:
+		h.s.loseNow(h, ReasonNodeDeleted, nil)
+	case ph == held:
+		h.look(w == core.Safety)
+	}
+}
+
+// look reads the own znode of a held lease in the background and sets the watch on it. A hard look asks the server even if a watch is outstanding.
+func (h *hold) look(hard bool) {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	h.hard = h.hard || hard
+	if h.looking {
+		h.again = true
+		return
+	}
+	h.looking = h.s.engine.Go(h.readOwn)
+}
+
+func (h *hold) readOwn() {
+	s, e := h.s, h.s.engine
+	for {
+		s.mu.Lock()
+		hard := h.hard
+		h.hard, h.again = false, false
+		s.mu.Unlock()
+		node, span, err := h.own.Arm(e.Context())
+		if err == nil && hard {
+			span, err = e.Do(e.Context(), func(c core.Conn) (err error) {
+				node.Data, node.Stat, err = c.Get(h.node)
+				return err
+			})
+		}
+		if errors.Is(err, zk.ErrNoNode) && span.SameSession() && span.After.Session == h.session {
+			s.loseNow(h, ReasonNodeDeleted, nil)
+		}
+		s.mu.Lock()
+		if err == nil && string(node.Data) == revokeMessage && node.Stat.Version > 0 {
+			select {
+			case <-h.revoked:
+			default:
+				close(h.revoked)
+			}
+		}
+		// After any other error there will be a new connection, and with it a call of ownEvent; if it came in the meantime, again is set.
+		if !h.again || h.phase != held {
+			h.looking = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+	}
+}
+
+// proof tells what speaks against a held hold by the clocks, 0 for nothing; mu is held.
+func (s *Session) proof(h *hold) LossReason {
+	switch {
+	case s.engine.Left(h.session) <= 0:
+		if s.ID() != h.session {
+			return ReasonSessionExpired
+		}
+		return ReasonUnconfirmed
+	case h.limit != nil && !time.Now().Before(h.deadline):
+		return ReasonHoldLimit
+	}
+	return 0
+}
+
+// ask asks the clocks whether a hold is still held, and ends it if not.
+func (s *Session) ask(h *hold) {
+	s.mu.Lock()
+	tell := func() {}
+	if h.phase == held {
+		if loss := s.proof(h); loss != 0 {
+			tell = s.lose(h, loss, nil)
+		}
+	}
+	s.mu.Unlock()
+	tell()
+}
+
+// loseNow ends a hold by loss, unless it is over.
+func (s *Session) loseNow(h *hold, reason LossReason, cause error) {
+	s.mu.Lock()
+	tell := s.lose(h, reason, cause)
+	s.mu.Unlock()
+	tell()
+}
+
+// lose ends all leases of a held hold; mu is held. The returned function closes their Done channels first, then sees to the znode, which lives on unless
+// it was what went.
+func (s *Session) lose(h *hold, reason LossReason, cause error) (tell func()) {
+	if h.phase != held {
+		return func() {}
+	}
+	s.endHold(h)
+	lost := &LostError{Path: h.spec.path, Reason: reason, Err: cause}
+	leases := h.leases
+	h.leases = nil
+	var tells []func()
+	for _, l := range leases {
+		tells = append(tells, l.finish(lost))
+	}
+	return func() {
+		for _, t := range tells {
+			t()
+		}
+		if reason != ReasonNodeDeleted {
+			s.engine.Remove(h.node, h.session)
+		}
+		h.close()
+		s.log.Warn("zkrecipes: lease lost", "path", h.spec.path, "owner", string(h.key.owner), "node", h.node, "reason", reason.String())
+		for _, t := range s.cfg.trace {
+			if t.Lost != nil {
+				for _, l := range leases {
+					s.hooks.Add(func() { t.Lost(l, lost) })
+				}
+			}
+		}
+	}
+}
+
+// close lets go of what a held hold used; once, by who ended it.
+func (h *hold) close() {
+	h.own.Cancel()
+	if h.limit != nil {
+		h.limit.Stop()
+	}
+	h.s.engine.Unhold()
+	h.s.engine.Leave()
+}
+
+// release is Lease.Release.
+func (s *Session) release(ctx context.Context, l *Lease) error {
+	h := l.hold
+	s.ask(h)
+	s.mu.Lock()
+	if e := l.end.Load(); e != nil {
+		r := l.removal
+		s.mu.Unlock()
+		switch {
+		case e.err != ErrReleased:
+			return e.err
+		case r != nil:
+			return l.awaitRemoval(ctx, r)
+		}
+		return nil
+	}
+	tell := l.finish(ErrReleased)
+	h.leases = slices.DeleteFunc(h.leases, func(o *Lease) bool { return o == l })
+	last := len(h.leases) == 0
+	if last {
+		s.endHold(h)
+		l.removal = s.engine.Remove(h.node, h.session)
+	}
+	s.mu.Unlock()
+	tell()
+	for _, t := range s.cfg.trace {
+		if t.Released != nil {
+			t.Released(l, time.Since(l.granted))
+		}
+	}
+	if !last {
+		return nil
+	}
+	h.close()
+	return l.awaitRemoval(ctx, l.removal)
+}
+
+// heldIn returns the holds that are held, all of them or those of one ZooKeeper session.
+func (s *Session) heldIn(session int64) []*hold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var hs []*hold
+	for _, h := range s.holds {
+		if h.phase == held && (session == 0 || h.session == session) {
+			hs = append(hs, h)
+		}
+	}
+	return hs
+}

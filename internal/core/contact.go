@@ -1,0 +1,210 @@
+package core
+
+import (
+	"bytes"
+	"sync"
+	"time"
+)
+
+// A Contact is what the frames on the wire have shown of a client's contact with the ensemble. Several connections, one after another, feed it; after
+// a rebuild, several clients. Its methods never block.
+type Contact struct {
+	mu      sync.Mutex
+	epoch   Epoch // of the connection in use, or the last one
+	conns   uint64
+	up      bool
+	passwd  []byte
+	timeout time.Duration // negotiated on the connection in use
+	clock   leaseClock
+	heard   instant          // send time of the last request that was answered at all
+	taps    map[string]*tap  // creates whose reply is awaited, by the id in their name
+	watched bool             // the client may have watches to set again on its next connection
+	former  map[int64][]byte // passwords of sessions that were replaced without a word from the server
+	closed  chan struct{}    // closed when a server answered closeSession
+	notify  func(signal)
+}
+
+// A signal tells the engine what a wire saw.
+type signal struct {
+	kind  signalKind
+	epoch Epoch
+	lane  *lane
+	err   error
+}
+
+type signalKind int
+
+const (
+	signalUp      signalKind = iota // a connect reply with a session
+	signalDown                      // the connection of that epoch is over
+	signalExpired                   // a server answered that epoch.Session is over
+)
+
+// A tap waits for one create: when its frame is out, and under which zxid it was answered.
+type tap struct {
+	sent chan struct{} // closed just after the frame was handed to the socket
+	zxid int64
+}
+
+// NewContact returns a Contact that nothing feeds yet.
+func NewContact() *Contact {
+	return &Contact{taps: make(map[string]*tap), former: make(map[int64][]byte), closed: make(chan struct{}), notify: func(signal) {}}
+}
+
+// Epoch returns the epoch of the connection in use, or of the last one.
+func (c *Contact) Epoch() Epoch {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.epoch
+}
+
+// Left returns how long the given session is still certain to live at the server; zero or less when nothing proves it.
+func (c *Contact) Left(session int64) time.Duration {
+	at := now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if session == 0 || session != c.epoch.Session {
+		return 0
+	}
+	return c.clock.left(at)
+}
+
+func (c *Contact) timing() (e Epoch, up bool, clock leaseClock, heard instant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.epoch, c.up, c.clock, c.heard
+}
+
+func (c *Contact) identity() (session int64, passwd []byte, timeout time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.epoch.Session, c.passwd, c.timeout
+}
+
+// takeFormer returns, once, the password of a session that was replaced.
+func (c *Contact) takeFormer(session int64) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.former[session]
+	delete(c.former, session)
+	return p
+}
+
+// tap registers a create whose name carries id; untap returns what was seen.
+func (c *Contact) tap(id string) *tap {
+	t := &tap{sent: make(chan struct{})}
+	c.mu.Lock()
+	c.taps[id] = t
+	c.mu.Unlock()
+	return t
+}
+
+func (c *Contact) untap(id string) (zxid int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.taps[id]; t != nil {
+		zxid = t.zxid
+	}
+	delete(c.taps, id)
+	return zxid
+}
+
+func (c *Contact) tapsIn(frame []byte) (found []*tap) {
+	for id, t := range c.taps {
+		if bytes.Contains(frame, []byte(id)) {
+			found = append(found, t)
+		}
+	}
+	return found
+}
+
+// connected takes a connect reply. It reports false when the lane was poisoned: then the connection must not be used.
+func (c *Contact) connected(w *wire, asked int64, sent instant, r connectReply) (reattached, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.lane.isPoisoned() {
+		return false, false
+	}
+	if r.session == 0 {
+		c.up = false
+		c.notify(signal{kind: signalExpired, epoch: Epoch{Session: asked}, lane: w.lane})
+		return false, true
+	}
+	c.conns++
+	reattached = asked == r.session && c.epoch.Session == r.session && c.watched
+	if c.epoch.Session != r.session {
+		if asked != 0 && asked == c.epoch.Session {
+			c.former[asked] = c.passwd
+		}
+		c.watched = false
+		c.clock = leaseClock{}
+	}
+	c.epoch = Epoch{r.session, c.conns}
+	c.up = true
+	c.passwd = r.passwd
+	c.timeout = time.Duration(r.timeoutMs) * time.Millisecond
+	c.clock = leaseClock{sent, c.timeout}
+	c.heard = sent
+	w.epoch = c.epoch
+	c.notify(signal{kind: signalUp, epoch: c.epoch, lane: w.lane})
+	return reattached, true
+}
+
+// answered takes the reply to a request that was sent on w at that instant.
+func (c *Contact) answered(w *wire, p pending, code int32, zxid int64, frame []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.epoch != c.epoch {
+		return
+	}
+	if p.sent.after(c.heard) {
+		c.heard = p.sent
+	}
+	if provesSession(p.op) && decidedByLeader(code) && p.sent.after(c.clock.s) {
+		c.clock = leaseClock{p.sent, c.timeout}
+	}
+	if code == 0 && makesNode(p.op) && len(c.taps) > 0 {
+		for _, t := range c.tapsIn(frame) {
+			t.zxid = zxid
+		}
+	}
+	if p.op == opClose {
+		select {
+		case <-c.closed:
+		default:
+			close(c.closed)
+		}
+	}
+}
+
+func (c *Contact) disconnected(w *wire, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.epoch == c.epoch {
+		c.up = false
+	}
+	if w.epoch.Session != 0 {
+		c.notify(signal{kind: signalDown, epoch: w.epoch, lane: w.lane, err: err})
+	}
+}
+
+// writing notes what the client is about to send, and returns the taps to close when it is out.
+func (c *Contact) writing(w *wire, op int32, frame []byte) (out []*tap) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if setsWatch(op) && frame[len(frame)-1] == 1 && w.epoch == c.epoch {
+		c.watched = true
+	}
+	if makesNode(op) && len(c.taps) > 0 {
+		out = c.tapsIn(frame)
+	}
+	return out
+}
+
+func (t *tap) markSent() {
+	select {
+	case <-t.sent:
+	default:
+		close(t.sent)
+	}
+}

@@ -1,0 +1,219 @@
+package core
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// safetyCheck is how long a subscriber goes without a wake-up before it gets one for nothing. No wait depends on it: it limits the harm of a fault that
+// nobody thought of.
+const safetyCheck = 30 * time.Second
+
+// Kind is the kind of a watch.
+type Kind int
+
+// The kinds of watch, by the read that sets them.
+const (
+	Data     Kind = iota // getData: leaves nothing behind on a missing node
+	Children             // getChildren
+	Presence             // exists: also on a missing node, where it stays until the node is created
+)
+
+// Wake says why a subscriber was woken. All but Deleted mean "look again".
+type Wake int
+
+const (
+	// Changed: the node was created, or its data or children changed.
+	Changed Wake = iota
+	// Deleted: the server said that the node is gone.
+	Deleted
+	// Recheck: a new connection, or a session that ended; what was known is of another epoch.
+	Recheck
+	// Safety: nothing happened for a long time.
+	Safety
+)
+
+type watchKey struct {
+	path string
+	kind Kind
+}
+
+// A hub keeps one outstanding watch for each (path, kind) and any number of subscribers to it.
+//
+// States of a watch: unarmed (no server watch is known on this connection), armed (a read on the current connection set it, and no event has come
+// since). Only arm, called by a subscriber's goroutine, makes it armed; an event, or a new connection, makes it unarmed.
+type hub struct {
+	e  *Engine
+	mu sync.Mutex
+	m  map[watchKey]*watch
+}
+
+type watch struct {
+	subs  map[*Sub]struct{}
+	armed Epoch
+	seen  uint64 // events so far: an arm during which one came is void
+	node  Node
+}
+
+// Node is what an arming read returned.
+type Node struct {
+	Data     []byte
+	Children []string
+	Stat     *zk.Stat // nil for a missing node (Presence)
+}
+
+// A Sub is one subscription. Its function runs on the engine's goroutine and must not block.
+type Sub struct {
+	hub    *hub
+	key    watchKey
+	fn     func(Wake)
+	safety *time.Timer
+}
+
+func newHub(e *Engine) *hub { return &hub{e: e, m: make(map[watchKey]*watch)} }
+
+// Watch subscribes fn to a path; Arm sets the watch.
+func (e *Engine) Watch(path string, kind Kind, fn func(Wake)) *Sub {
+	s := &Sub{hub: e.hub, key: watchKey{path, kind}, fn: fn}
+	e.hub.mu.Lock()
+	defer e.hub.mu.Unlock()
+	w := e.hub.m[s.key]
+	if w == nil {
+		w = &watch{subs: make(map[*Sub]struct{})}
+		e.hub.m[s.key] = w
+	}
+	w.subs[s] = struct{}{}
+	s.safety = time.AfterFunc(safetyCheck+rand.N(safetyCheck/4), func() {
+		s.rearmSafety()
+		fn(Safety)
+	})
+	return s
+}
+
+func (s *Sub) rearmSafety() {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	if w := s.hub.m[s.key]; w != nil {
+		if _, ok := w.subs[s]; ok {
+			s.safety.Reset(safetyCheck + rand.N(safetyCheck/4))
+		}
+	}
+}
+
+// Cancel ends the subscription; a call of its function may still be under way. The server's watch stays until it fires: it cannot be taken back.
+func (s *Sub) Cancel() {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	s.safety.Stop()
+	w := s.hub.m[s.key]
+	if w == nil {
+		return
+	}
+	delete(w.subs, s)
+	if len(w.subs) == 0 && w.armed == (Epoch{}) {
+		delete(s.hub.m, s.key)
+	}
+}
+
+// Arm makes sure that a watch is outstanding on the current connection and returns what its read found. When another subscriber's watch is, no request
+// is made. The error is zk.ErrNoNode for a missing node (Data, Children), or that of the read.
+func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
+	h := s.hub
+	epoch := h.e.Epoch()
+	h.mu.Lock()
+	w := h.m[s.key]
+	if w == nil { // cancelled
+		h.mu.Unlock()
+		return Node{}, Span{}, context.Canceled
+	}
+	if w.armed == epoch && epoch.Session != 0 && h.e.Ready() {
+		node := w.node
+		h.mu.Unlock()
+		return node, Span{epoch, epoch}, nil
+	}
+	seen := w.seen
+	h.mu.Unlock()
+
+	var node Node
+	span, err := h.e.Do(ctx, func(c Conn) (err error) {
+		switch s.key.kind {
+		case Data:
+			node.Data, node.Stat, _, err = c.GetW(s.key.path)
+		case Children:
+			node.Children, node.Stat, _, err = c.ChildrenW(s.key.path)
+		case Presence:
+			var ok bool
+			if ok, node.Stat, _, err = c.ExistsW(s.key.path); !ok {
+				node.Stat = nil
+			}
+		}
+		return err
+	})
+	if err == nil && span.SameConn() {
+		h.mu.Lock()
+		if w.seen == seen && h.m[s.key] == w {
+			w.armed, w.node = span.After, node
+		}
+		h.mu.Unlock()
+	}
+	return node, span, err
+}
+
+// dispatch takes a watch event. It runs on the tracker.
+func (h *hub) dispatch(ev zk.Event) {
+	wake := Changed
+	kinds := []Kind{Data, Presence}
+	switch ev.Type {
+	case zk.EventNodeDeleted:
+		wake, kinds = Deleted, []Kind{Data, Children, Presence}
+	case zk.EventNodeChildrenChanged:
+		kinds = []Kind{Children}
+	case zk.EventNotWatching:
+		wake, kinds = Recheck, []Kind{Data, Children, Presence}
+	}
+	var subs []*Sub
+	h.mu.Lock()
+	for _, k := range kinds {
+		subs = append(subs, h.fire(watchKey{ev.Path, k})...)
+	}
+	h.mu.Unlock()
+	for _, s := range subs {
+		s.fn(wake)
+	}
+}
+
+// fire is called with mu held.
+func (h *hub) fire(key watchKey) []*Sub {
+	w := h.m[key]
+	if w == nil {
+		return nil
+	}
+	w.seen++
+	w.armed, w.node = Epoch{}, Node{}
+	if len(w.subs) == 0 {
+		delete(h.m, key)
+		return nil
+	}
+	subs := make([]*Sub, 0, len(w.subs))
+	for s := range w.subs {
+		subs = append(subs, s)
+	}
+	return subs
+}
+
+// recheck wakes everybody.
+func (h *hub) recheck(wake Wake) {
+	var subs []*Sub
+	h.mu.Lock()
+	for key := range h.m {
+		subs = append(subs, h.fire(key)...)
+	}
+	h.mu.Unlock()
+	for _, s := range subs {
+		s.fn(wake)
+	}
+}

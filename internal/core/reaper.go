@@ -1,0 +1,329 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zkrecipes/zkrecipes/internal/znode"
+)
+
+// reapers is how many deletes are under way at once.
+const reapers = 6
+
+// A Removal is a znode that has to go, or that may yet appear and then has to go. It is kept until a server has said that the node is gone, or that the
+// session it belongs to is over.
+//
+// States: known (the name is known: delete it), unknown (a create with this id was not answered: look for it after every reconnect, and in every list
+// that is read anyway; a list without it proves nothing, because the create may land later), resolved.
+type Removal struct {
+	dir     string
+	id      string // the name, or the id in the name while that is unknown
+	name    string // "" while unknown
+	session int64  // the node's owner, as far as is known
+
+	done chan struct{}
+	err  error // set before done is closed
+
+	busy   bool // a request for it is under way; the reaper's
+	tried  bool // a delete of it was sent without an answer
+	denied bool // the server refused; said once
+}
+
+// Done is closed when the node is known to be gone.
+func (r *Removal) Done() <-chan struct{} { return r.done }
+
+// Err is nil when the node was deleted or went with the session on Close, zk.ErrNoNode when somebody else had deleted it before, zk.ErrSessionExpired
+// when its session ended first, and ErrClosed when the engine was closed and the end of the session not confirmed. It may be called once Done is
+// closed.
+func (r *Removal) Err() error { return r.err }
+
+type reaper struct {
+	e    *Engine
+	mu   sync.Mutex
+	dirs map[string]map[string]*Removal // by directory and id
+	over map[int64]bool                 // sessions that are over for certain
+	runs bool                           // a sweep is under way
+	more bool                           // another one is due
+	end  bool
+	gone error // what is left ends with this
+}
+
+func newReaper(e *Engine) *reaper {
+	return &reaper{e: e, dirs: make(map[string]map[string]*Removal), over: make(map[int64]bool)}
+}
+
+// Remove deletes a znode of the given session for certain, however long that takes, and returns at once.
+func (e *Engine) Remove(path string, session int64) *Removal {
+	dir, name := znode.Split(path)
+	id := znode.UUIDOf(name)
+	if id == "" {
+		id = name
+	}
+	r := &Removal{dir: dir, id: id, name: name, session: session, done: make(chan struct{})}
+	return e.reaper.add(r)
+}
+
+// abandon notes that a create with this id was not answered.
+func (e *Engine) abandon(dir, id string, session int64) *Removal {
+	return e.reaper.add(&Removal{dir: dir, id: id, session: session, done: make(chan struct{})})
+}
+
+// adopt takes an abandoned create back: its node was found and is used after all.
+func (e *Engine) adopt(r *Removal) bool {
+	e.reaper.mu.Lock()
+	defer e.reaper.mu.Unlock()
+	if r.busy || r.name != "" || e.reaper.dirs[r.dir][r.id] != r {
+		return false
+	}
+	e.reaper.forget(r, nil)
+	return true
+}
+
+// Leaving reports whether the node of that name is on its way out, so that nobody should wait behind it.
+func (e *Engine) Leaving(dir, name string) bool {
+	id := znode.UUIDOf(name)
+	if id == "" {
+		id = name
+	}
+	e.reaper.mu.Lock()
+	defer e.reaper.mu.Unlock()
+	return e.reaper.dirs[dir][id] != nil
+}
+
+// Seen takes a list of a directory and sees to it that nodes in it whose create was abandoned are deleted.
+func (e *Engine) Seen(dir string, names []string) {
+	rp := e.reaper
+	rp.mu.Lock()
+	found := false
+	if waiting := rp.dirs[dir]; len(waiting) > 0 {
+		for _, name := range names {
+			if r := waiting[znode.UUIDOf(name)]; r != nil && r.name == "" {
+				r.name = name
+				found = true
+			}
+		}
+	}
+	rp.mu.Unlock()
+	if found {
+		rp.kick()
+	}
+}
+
+// Owing returns how many removals are not resolved.
+func (e *Engine) Owing() int {
+	e.reaper.mu.Lock()
+	defer e.reaper.mu.Unlock()
+	n := 0
+	for _, d := range e.reaper.dirs {
+		n += len(d)
+	}
+	return n
+}
+
+func (rp *reaper) add(r *Removal) *Removal {
+	rp.mu.Lock()
+	if old := rp.dirs[r.dir][r.id]; old != nil {
+		if old.name == "" {
+			old.name = r.name
+		}
+		r = old
+	} else if rp.end || rp.over[r.session] {
+		r.err = zk.ErrSessionExpired
+		if rp.end {
+			r.err = rp.gone
+		}
+		close(r.done)
+		rp.mu.Unlock()
+		return r
+	} else {
+		if rp.dirs[r.dir] == nil {
+			rp.dirs[r.dir] = make(map[string]*Removal)
+		}
+		rp.dirs[r.dir][r.id] = r
+	}
+	known := r.name != "" && !r.busy
+	if known {
+		r.busy = true
+	}
+	rp.mu.Unlock()
+	if known && !rp.e.Go(func() { rp.delete(r) }) {
+		rp.mu.Lock()
+		r.busy = false
+		rp.mu.Unlock()
+	}
+	return r
+}
+
+// forget resolves r; mu is held.
+func (rp *reaper) forget(r *Removal, err error) {
+	if rp.dirs[r.dir][r.id] != r {
+		return
+	}
+	delete(rp.dirs[r.dir], r.id)
+	if len(rp.dirs[r.dir]) == 0 {
+		delete(rp.dirs, r.dir)
+	}
+	r.err = err
+	close(r.done)
+}
+
+// delete makes one attempt, and further ones as long as the connection is merely replaced.
+func (rp *reaper) delete(r *Removal) {
+	for {
+		select {
+		case <-r.done:
+			return
+		default:
+		}
+		_, err := rp.e.Do(rp.e.ctx, func(c Conn) error { return c.Delete(znode.Join(r.dir, r.name), -1) })
+		rp.mu.Lock()
+		select {
+		case <-r.done:
+			rp.mu.Unlock()
+			return
+		default:
+		}
+		switch {
+		case err == nil, errors.Is(err, zk.ErrNoNode) && r.tried:
+			rp.forget(r, nil)
+		case errors.Is(err, zk.ErrNoNode):
+			rp.forget(r, zk.ErrNoNode)
+		case errors.Is(err, ErrClosed), rp.end:
+			r.busy = false
+		case Classify(err) == Answered:
+			if !r.denied {
+				r.denied = true
+				rp.e.cfg.Logger.Error("zkrecipes: a znode cannot be deleted; it stays until the session ends",
+					"path", znode.Join(r.dir, r.name), "err", Explain(err))
+			}
+			r.busy = false // again after the next reconnect
+		default:
+			r.tried = r.tried || MayHaveApplied(err)
+			rp.mu.Unlock()
+			continue
+		}
+		rp.mu.Unlock()
+		return
+	}
+}
+
+// kick starts a sweep over everything that is owed.
+func (rp *reaper) kick() {
+	rp.mu.Lock()
+	defer rp.mu.Unlock()
+	rp.more = true
+	if rp.runs || len(rp.dirs) == 0 {
+		return
+	}
+	rp.runs = true
+	if !rp.e.Go(rp.sweep) {
+		rp.runs = false
+	}
+}
+
+func (rp *reaper) sweep() {
+	places := make(chan struct{}, reapers)
+	var wg sync.WaitGroup
+	for {
+		rp.mu.Lock()
+		if !rp.more || rp.end {
+			rp.runs = false
+			rp.mu.Unlock()
+			break
+		}
+		rp.more = false
+		var known []*Removal
+		var dirs []string
+		for dir, waiting := range rp.dirs {
+			search := false
+			for _, r := range waiting {
+				switch {
+				case r.name == "":
+					search = true
+				case !r.busy:
+					r.busy = true
+					known = append(known, r)
+				}
+			}
+			if search {
+				dirs = append(dirs, dir)
+			}
+		}
+		rp.mu.Unlock()
+		for _, r := range known {
+			places <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-places }()
+				rp.delete(r)
+			})
+		}
+		for _, dir := range dirs {
+			if names, _, err := rp.e.SyncedChildren(rp.e.ctx, dir); err == nil {
+				rp.e.Seen(dir, names)
+			}
+		}
+	}
+	wg.Wait()
+}
+
+// sessionOver resolves what was owed for a session, or, when its end is not certain, keeps it: the next session may delete it too.
+func (rp *reaper) sessionOver(session int64, certain bool) {
+	if !certain {
+		return
+	}
+	rp.mu.Lock()
+	defer rp.mu.Unlock()
+	rp.over[session] = true
+	for _, waiting := range rp.dirs {
+		for _, r := range waiting {
+			if r.session == session {
+				rp.forget(r, zk.ErrSessionExpired)
+			}
+		}
+	}
+}
+
+func (rp *reaper) close(err error) {
+	rp.mu.Lock()
+	defer rp.mu.Unlock()
+	rp.end, rp.gone = true, err
+	for _, waiting := range rp.dirs {
+		for _, r := range waiting {
+			rp.forget(r, err)
+		}
+	}
+}
+
+// SyncedChildren lists a directory as it was when the call began or later: a sync and the list, both answered on one connection. A missing directory is
+// an empty one.
+func (e *Engine) SyncedChildren(ctx context.Context, dir string) ([]string, Epoch, error) {
+	for {
+		before, err := e.Do(ctx, func(c Conn) error {
+			_, err := c.Sync(dir)
+			return err
+		})
+		if err == nil {
+			var names []string
+			var after Span
+			after, err = e.Do(ctx, func(c Conn) (err error) {
+				names, _, err = c.Children(dir)
+				return err
+			})
+			if errors.Is(err, zk.ErrNoNode) {
+				err = nil
+			}
+			if err == nil && before.SameConn() && after.SameConn() && before.After == after.Before {
+				return names, after.After, nil
+			}
+			if err == nil {
+				continue
+			}
+		}
+		if ctx.Err() != nil || errors.Is(err, ErrClosed) || Classify(err) == Answered {
+			return nil, Epoch{}, err
+		}
+	}
+}

@@ -1,0 +1,337 @@
+package core
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// watchHold is the longest that incoming frames wait for the client's setWatches; see wire.
+const watchHold = 100 * time.Millisecond
+
+var errHandshake = errors.New("no answer to the session handshake")
+
+// A wire is one connection as go-zookeeper uses it: it reads along, in frames, and feeds a Contact.
+//
+// It also cures a race of the client. go-zookeeper reads the last zxid it saw for its setWatches request while its receive loop may already write it,
+// which -race reports, and which in theory hides a change made in between. So after a re-attach the wire keeps what comes in until the first
+// setWatches frame went out. Replies to auth pass: the client waits for them before it sends anything else.
+type wire struct {
+	net.Conn
+	lane *lane
+
+	// The client writes from one goroutine at a time and reads from one; mu covers what both touch.
+	mu        sync.Mutex
+	sent      map[int32]pending
+	pings     []instant
+	asked     int64   // session id of the connect request
+	askedAt   instant // zero until it was written
+	up        bool    // the connect reply was read
+	opaque    bool    // what was written is not in frames: nothing is credited any more
+	holdUntil time.Time
+	deadline  time.Time // the client's own read deadline
+	handshake time.Time // deadline of the handshake, zero when it is over
+
+	epoch Epoch // set by Contact.connected, before any later frame is looked at
+
+	acc  []byte   // bytes from the socket, not yet a whole frame
+	held [][]byte // whole frames that wait for setWatches
+	out  []byte   // rest of the frame that the client is reading
+
+	closeOnce sync.Once
+}
+
+type pending struct {
+	op   int32
+	sent instant
+}
+
+func newWire(c net.Conn, l *lane, handshake time.Duration) *wire {
+	return &wire{Conn: c, lane: l, sent: make(map[int32]pending), handshake: time.Now().Add(handshake)}
+}
+
+// Write sends one or more whole frames, as go-zookeeper does.
+func (w *wire) Write(b []byte) (int, error) {
+	taps, release := w.noteWrite(b)
+	n, err := w.Conn.Write(b)
+	for _, t := range taps {
+		t.markSent()
+	}
+	if release {
+		w.endHold()
+	}
+	return n, err
+}
+
+func (w *wire) noteWrite(b []byte) (taps []*tap, release bool) {
+	at := now()
+	for rest := b; len(rest) > 0; {
+		n, ok := frameLen(rest)
+		if !ok || n == 0 || n > len(rest) || n < 12 {
+			w.mu.Lock()
+			w.opaque = true
+			w.mu.Unlock()
+			return taps, release
+		}
+		frame := rest[:n]
+		rest = rest[n:]
+		w.mu.Lock()
+		if w.askedAt.isZero() {
+			r, _ := parseConnectRequest(frame)
+			w.asked, w.askedAt = r.session, at
+			w.mu.Unlock()
+			continue
+		}
+		xid, op := int32(binary.BigEndian.Uint32(frame[4:])), int32(binary.BigEndian.Uint32(frame[8:]))
+		if xid == xidPing {
+			w.pings = append(w.pings, at)
+		} else {
+			w.sent[xid] = pending{op, at}
+		}
+		w.mu.Unlock()
+		release = release || op == opSetWatches || op == opSetWatches2
+		taps = append(taps, w.lane.contact.writing(w, op, frame)...)
+	}
+	return taps, release
+}
+
+// Read hands the client one frame at a time.
+func (w *wire) Read(p []byte) (int, error) {
+	for len(w.out) == 0 {
+		frame, err := w.next()
+		if err != nil {
+			w.down(err)
+			return 0, err
+		}
+		w.out = frame
+	}
+	n := copy(p, w.out)
+	w.out = w.out[n:]
+	return n, nil
+}
+
+// next returns the next frame that the client may see.
+func (w *wire) next() ([]byte, error) {
+	for {
+		if len(w.held) > 0 && !w.holding() {
+			frame := w.held[0]
+			w.held = w.held[1:]
+			return frame, nil
+		}
+		frame, err := w.receive()
+		if errors.Is(err, errHoldOver) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		op, err := w.noteRead(frame)
+		if err != nil {
+			return nil, err
+		}
+		if len(w.held) > 0 || w.holding() {
+			if op == opAuth {
+				w.extendHold()
+				return frame, nil
+			}
+			if op != opConnectReply {
+				w.held = append(w.held, frame)
+				continue
+			}
+		}
+		return frame, nil
+	}
+}
+
+// opConnectReply stands for the first frame from the server, which answers no numbered request.
+const opConnectReply = -100
+
+var errHoldOver = errors.New("hold over")
+
+// receive reads one whole frame from the socket. A read that was only interrupted for the end of a hold keeps its bytes and returns errHoldOver.
+func (w *wire) receive() ([]byte, error) {
+	for {
+		n, ok := frameLen(w.acc)
+		if !ok {
+			return nil, fmt.Errorf("zkrecipes: frame of %d bytes from %s", binary.BigEndian.Uint32(w.acc), w.RemoteAddr())
+		}
+		if n > 0 && len(w.acc) >= n {
+			frame := append([]byte(nil), w.acc[:n]...)
+			w.acc = append(w.acc[:0], w.acc[n:]...)
+			if cap(w.acc) > 1<<20 && len(w.acc) < 1<<12 {
+				w.acc = append([]byte(nil), w.acc...)
+			}
+			return frame, nil
+		}
+		if need := max(n, 4096); cap(w.acc) < need {
+			w.acc = append(make([]byte, 0, need), w.acc...)
+		}
+		if !w.applyDeadline() {
+			return nil, errHoldOver
+		}
+		got, err := w.Conn.Read(w.acc[len(w.acc):cap(w.acc)])
+		w.acc = w.acc[:len(w.acc)+got]
+		if got > 0 {
+			continue
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			if err = w.expiredDeadline(); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// noteRead looks at a frame before the client does.
+func (w *wire) noteRead(frame []byte) (op int32, err error) {
+	w.mu.Lock()
+	if !w.up {
+		r, ok := parseConnectReply(frame)
+		if !ok || w.askedAt.isZero() {
+			w.mu.Unlock()
+			return 0, fmt.Errorf("zkrecipes: %s does not speak ZooKeeper's protocol", w.RemoteAddr())
+		}
+		w.up = true
+		w.handshake = time.Time{}
+		asked, at := w.asked, w.askedAt
+		w.mu.Unlock()
+		hold, ok := w.lane.contact.connected(w, asked, at, r)
+		if !ok {
+			return 0, net.ErrClosed
+		}
+		if hold {
+			w.mu.Lock()
+			w.holdUntil = time.Now().Add(watchHold)
+			w.mu.Unlock()
+		}
+		return opConnectReply, nil
+	}
+	defer w.mu.Unlock()
+	if len(frame) < 4+16 {
+		return 0, fmt.Errorf("zkrecipes: reply of %d bytes from %s", len(frame), w.RemoteAddr())
+	}
+	xid, zxid, code := int32(binary.BigEndian.Uint32(frame[4:])), int64(binary.BigEndian.Uint64(frame[8:])), int32(binary.BigEndian.Uint32(frame[16:]))
+	var p pending
+	switch {
+	case xid == xidEvent:
+		return 0, nil
+	case xid == xidPing:
+		if len(w.pings) == 0 {
+			return 0, nil
+		}
+		p = pending{opPing, w.pings[0]}
+		w.pings = w.pings[1:]
+	default:
+		var ok bool
+		if p, ok = w.sent[xid]; !ok {
+			return 0, nil
+		}
+		delete(w.sent, xid)
+	}
+	if !w.opaque {
+		w.lane.contact.answered(w, p, code, zxid, frame)
+	}
+	return p.op, nil
+}
+
+func (w *wire) holding() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.holdUntil.IsZero() && time.Now().Before(w.holdUntil)
+}
+
+// extendHold gives the client its time anew: it sends no setWatches before the last auth was answered.
+func (w *wire) extendHold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.holdUntil.IsZero() {
+		w.holdUntil = time.Now().Add(watchHold)
+	}
+}
+
+func (w *wire) endHold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.holdUntil.IsZero() {
+		w.holdUntil = time.Time{}
+		// Wakes a Read that waits on the socket; it sets the right deadline before it waits again.
+		_ = w.Conn.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// SetReadDeadline keeps the client's deadline; the socket's is the earliest of those that apply.
+func (w *wire) SetReadDeadline(t time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deadline = t
+	return nil
+}
+
+// SetDeadline sets both deadlines.
+func (w *wire) SetDeadline(t time.Time) error {
+	_ = w.SetReadDeadline(t)
+	return w.SetWriteDeadline(t)
+}
+
+// applyDeadline sets the socket's deadline. It reports false, in one step with that, when there is something to deliver instead of a read: a hold that
+// ends later interrupts the read.
+func (w *wire) applyDeadline() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.held) > 0 && w.holdUntil.IsZero() {
+		return false
+	}
+	d := w.deadline
+	for _, other := range []time.Time{w.handshake, w.holdUntil} {
+		if !other.IsZero() && (d.IsZero() || other.Before(d)) {
+			d = other
+		}
+	}
+	_ = w.Conn.SetReadDeadline(d)
+	return true
+}
+
+// expiredDeadline tells why a read timed out: nil for nothing that counts.
+func (w *wire) expiredDeadline() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at := time.Now()
+	switch {
+	case !w.handshake.IsZero() && !at.Before(w.handshake):
+		return errHandshake
+	case !w.deadline.IsZero() && !at.Before(w.deadline):
+		return os.ErrDeadlineExceeded
+	case !w.holdUntil.IsZero() && !at.Before(w.holdUntil):
+		w.holdUntil = time.Time{}
+		return errHoldOver
+	case w.holdUntil.IsZero() && len(w.held) > 0:
+		return errHoldOver
+	}
+	return nil
+}
+
+// Close closes the socket and tells the Contact, once.
+func (w *wire) Close() error {
+	err := w.Conn.Close()
+	w.down(net.ErrClosed)
+	return err
+}
+
+func (w *wire) down(err error) {
+	w.closeOnce.Do(func() {
+		w.lane.remove(w, err)
+		w.mu.Lock()
+		up := w.up
+		w.mu.Unlock()
+		if up {
+			w.lane.contact.disconnected(w, err)
+		}
+	})
+}

@@ -1,0 +1,85 @@
+package zkrecipes
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"sync/atomic"
+)
+
+// An Owner makes acquisitions re-entrant: within one Session, equal owners share one hold of a path. It is written into the znode as its data, where
+// people and other clients can read it; it is a label, and others can forge it. Two Sessions never share a hold, whatever their owners.
+type Owner string
+
+const (
+	maxOwner      = 64 << 10
+	revokeMessage = "__REVOKE__" // Curator's; as an owner it would read as a request to give the lock back
+)
+
+// NewOwner returns an Owner that nobody else has.
+func NewOwner() Owner { return Owner("owner-" + rand.Text()) }
+
+type ownerKey struct{}
+
+// ContextWithOwner returns a ctx whose acquisitions belong to o. It overrides WithOwner, and the lease that ctx may descend from: use
+// ContextWithOwner(ctx, NewOwner()) for a goroutine that shall exclude its siblings.
+func ContextWithOwner(ctx context.Context, o Owner) context.Context {
+	return context.WithValue(ctx, ownerKey{}, o)
+}
+
+// OwnerFromContext returns the Owner that ContextWithOwner put into ctx.
+func OwnerFromContext(ctx context.Context) (Owner, bool) {
+	o, ok := ctx.Value(ownerKey{}).(Owner)
+	return o, ok
+}
+
+func (o Owner) check() error {
+	switch {
+	case o == "":
+		return invalid("empty owner")
+	case o == revokeMessage:
+		return invalid("owner %q: that is the message that asks a holder to give a lock back", revokeMessage)
+	case len(o) > maxOwner:
+		return invalid("owner of %d bytes, at most %d", len(o), maxOwner)
+	}
+	return nil
+}
+
+// holdKey is the identity of a hold in a Session. Made-up owners are their own, so that a given owner with the same text does not share their hold.
+type holdKey struct {
+	dir    string
+	owner  Owner
+	madeUp bool
+}
+
+var madeUp atomic.Uint64
+
+// makeOwner makes an owner up: the session's label, the pid, a counter.
+func (s *Session) makeOwner() Owner {
+	n := madeUp.Add(1)
+	if s.cfg.name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown"
+		}
+		return Owner(fmt.Sprintf("%s/%d#%d", host, os.Getpid(), n))
+	}
+	return Owner(fmt.Sprintf("%s/%d#%d", s.cfg.name, os.Getpid(), n))
+}
+
+// identify decides who acquires: the owner in ctx, WithOwner, the lease of that path from which ctx descends, or a new one.
+func (s *Session) identify(ctx context.Context, spec *lockSpec) (holdKey, error) {
+	if o, ok := OwnerFromContext(ctx); ok {
+		return holdKey{dir: spec.dir, owner: o}, o.check()
+	}
+	if spec.cfg.owner != nil {
+		return holdKey{dir: spec.dir, owner: *spec.cfg.owner}, nil
+	}
+	for l, ok := LeaseFromContext(ctx); ok && l != nil; l = l.outer {
+		if l.hold != nil && l.hold.s == s && l.hold.key.dir == spec.dir && l.Err() == nil {
+			return l.hold.key, nil
+		}
+	}
+	return holdKey{dir: spec.dir, owner: s.makeOwner(), madeUp: true}, nil
+}

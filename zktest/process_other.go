@@ -1,0 +1,8 @@
+//go:build !linux
+
+package zktest
+
+import "syscall"
+
+// childAttr is empty: only Linux can tie the life of a child to its parent's.
+func childAttr() *syscall.SysProcAttr { return nil }
