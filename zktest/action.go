@@ -38,11 +38,13 @@ func CutBefore() Action { return Action{kind: actCutBefore} }
 func CutAfter() Action { return Action{kind: actCutAfter} }
 
 // BlackHoleBefore is [CutBefore] with silence in place of the reset: the
-// request is swallowed and the proxy goes into BlackHole(Both).
+// request is swallowed and the proxy goes into BlackHole(Both). Of an event it
+// is the same as [BlackHoleAfter].
 func BlackHoleBefore() Action { return Action{kind: actHoleBefore} }
 
 // BlackHoleAfter is [CutAfter] with silence in place of the reset: the reply is
-// swallowed and the proxy goes into BlackHole(Both).
+// swallowed and the proxy goes into BlackHole(Both). Of an event: the event is
+// swallowed.
 func BlackHoleAfter() Action { return Action{kind: actHoleAfter} }
 
 // HoldReply forwards the request and holds the server's reply to it until the
@@ -84,3 +86,16 @@ func Call(call func(Frame)) Action { return Action{kind: actCall, call: call} }
 // DropReply forwards the request and swallows the reply to it, only that one;
 // the connection goes on. Of an event it swallows the event.
 func DropReply() Action { return Action{kind: actDropReply} }
+
+// forEvent is the action on a frame that no request comes before.
+func (a Action) forEvent() Action {
+	switch a.kind {
+	case actCutBefore:
+		a.kind = actCutAfter
+	case actHoleBefore:
+		a.kind = actHoleAfter
+	case actHoldRequest:
+		a.kind = actHoldReply
+	}
+	return a
+}

@@ -32,7 +32,6 @@ func (ln *line) forwardRequest(raw []byte) bool {
 		}
 		p.journal.request(rec)
 	})
-
 	switch act.kind {
 	case actCutBefore:
 		l.close(true)
@@ -48,9 +47,7 @@ func (ln *line) forwardRequest(raw []byte) bool {
 		act.call(f)
 	}
 
-	noBytes := f
-	noBytes.Bytes = nil
-	l.expect(&request{frame: noBytes, action: act, record: rec})
+	l.expect(&request{op: f.Op, xid: f.Xid, path: f.Path, n: f.N, action: act, record: rec})
 	switch ln.send(raw, func() { p.journal.fate(rec, FateForwarded) }) {
 	case sentHole:
 		p.journal.fate(rec, FateSwallowed)
@@ -60,64 +57,70 @@ func (ln *line) forwardRequest(raw []byte) bool {
 	return true
 }
 
-// forwardReply decides on one frame from the server. It returns false when the
-// line has nothing more to do.
+// forwardReply decides on one frame from the server, a reply or an event. It
+// returns false when the line has nothing more to do.
 func (ln *line) forwardReply(raw []byte) bool {
-	l, p := ln.l, ln.l.p
-	var f Frame
-	var req *request
-	if ln.first {
-		ln.first = false
-		f = Frame{Op: OpConnect, Bytes: raw[4:]}
-		if s, ok := parseConnectReply(f.Bytes); ok && s.id != 0 {
-			p.journal.setSession(s)
-		}
-		req = l.answered(0) // a connect request counts as one with xid 0
-	} else if f = parseReply(raw[4:]); f.Op != OpEvent {
-		req = l.answered(f.Xid)
-	}
-	if req != nil {
-		f.Op, f.Path, f.N, f.epoch = req.frame.Op, req.frame.Path, req.frame.N, req.frame.epoch
-	}
-	return ln.decideReply(raw, f, req)
-}
-
-func (ln *line) decideReply(raw []byte, f Frame, req *request) bool {
-	l, p := ln.l, ln.l.p
-	var rec *Record
-	var act Action
-	if req != nil {
-		rec, act = req.record, req.action
-		p.journal.update(rec, func(r *Record) { r.Answered, r.Err, r.Zxid = true, f.Err, f.Zxid })
-	}
-
+	f, act, rec := ln.identify(raw[4:])
+	p := ln.l.p
 	switch ln.ready() {
 	case mustQuit:
-		l.close(true)
+		ln.l.close(true)
 		return false
 	case mustDrop:
+		p.journal.fate(rec, FateReplyLost)
 		if f.Op == OpEvent {
 			p.journal.event()
 		}
-		p.journal.fate(rec, FateReplyLost)
 		return true
 	}
-	if f.Op == OpEvent {
-		p.rules.match(&f, func(a Action) {
-			act = a
-			p.journal.event()
-		})
+	if f.Op != OpEvent {
+		return ln.deliver(raw, f, act, rec)
 	}
+	p.rules.match(&f, func(a Action) {
+		act = a.forEvent()
+		p.journal.event()
+	})
+	if act.kind == actCall {
+		act.call(f)
+	}
+	return ln.deliver(raw, f, act, nil)
+}
 
+// identify finds the request that a frame from the server answers, and so what
+// is to be done with it. An event answers none.
+func (ln *line) identify(body []byte) (f Frame, act Action, rec *Record) {
+	var req *request
+	if ln.first {
+		ln.first = false
+		f = Frame{Op: OpConnect, Bytes: body}
+		if s, ok := parseConnectReply(body); ok && s.id != 0 {
+			ln.l.p.journal.setSession(s)
+		}
+		req = ln.l.answered(0) // the connect was noted as a request with xid 0
+	} else if f = parseReply(body); f.Op != OpEvent {
+		req = ln.l.answered(f.Xid)
+	}
+	if req == nil {
+		return f, act, nil
+	}
+	f.Op, f.Path, f.N = req.op, req.path, req.n
+	ln.l.p.journal.update(req.record, func(r *Record) {
+		r.Answered, r.Err, r.Zxid = true, f.Err, f.Zxid
+	})
+	return f, req.action, req.record
+}
+
+// deliver does to a frame from the server what the action says of it and sends
+// what is left to the client. It returns false when the line has nothing more
+// to do.
+func (ln *line) deliver(raw []byte, f Frame, act Action, rec *Record) bool {
+	l, p := ln.l, ln.l.p
 	switch act.kind {
 	case actCutAfter:
 		p.journal.fate(rec, FateCutAfter)
 		l.close(true)
 		return false
-	case actCutBefore: // of an event
-		l.close(true)
-		return false
-	case actHoleBefore, actHoleAfter:
+	case actHoleAfter:
 		p.journal.fate(rec, FateReplyLost)
 		p.blackHole(Both, l, ToClient)
 		return true
@@ -128,18 +131,9 @@ func (ln *line) decideReply(raw []byte, f Frame, req *request) bool {
 		if !act.gate.pass(l.done) {
 			return false
 		}
-	case actHoldRequest:
-		if f.Op == OpEvent && !act.gate.pass(l.done) {
-			return false
-		}
-	case actCall:
-		if f.Op == OpEvent {
-			act.call(f)
-		}
 	case actRewrite:
 		raw = encodeFrame(act.rewrite(f))
 	}
-
 	switch ln.send(raw, nil) {
 	case sentHole:
 		p.journal.fate(rec, FateReplyLost)

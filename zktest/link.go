@@ -25,9 +25,12 @@ type link struct {
 	waiting map[int32][]*request // forwarded and not answered, by xid
 }
 
-// request is what the reply to it needs to know.
+// request is what has to be known of a request when its reply comes.
 type request struct {
-	frame  Frame // without the bytes
+	op     Op
+	xid    int32
+	path   string
+	n      int
 	action Action
 	record *Record
 }
@@ -149,7 +152,7 @@ func (l *link) end(d Direction) {
 func (l *link) expect(r *request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiting[r.frame.Xid] = append(l.waiting[r.frame.Xid], r)
+	l.waiting[r.xid] = append(l.waiting[r.xid], r)
 }
 
 // answered finds the request that a reply is for. Requests with the same xid,

@@ -145,10 +145,11 @@ func (s *Server) Wipe() error {
 	return os.RemoveAll(filepath.Join(s.dir, "data", "version-2"))
 }
 
-// Pause stops the server's process where it stands (SIGSTOP). Its port goes on
-// accepting connections, which nobody answers. Pausing a paused server does
-// nothing; one that does not run gives an error.
-func (s *Server) Pause() error { return s.freeze("Pause", true, pause) }
+// Pause stops the server's process where it stands (SIGSTOP) and, on Linux,
+// returns when it does stand. Its port goes on accepting connections, which
+// nobody answers. Pausing a paused server does nothing; one that does not run
+// gives an error.
+func (s *Server) Pause() error { return s.freeze("Pause", true, pauseAndWait) }
 
 // Resume lets a paused server go on (SIGCONT). Resuming one that is not paused
 // does nothing; one that does not run gives an error.
@@ -170,6 +171,20 @@ func (s *Server) freeze(verb string, on bool, how func(*os.Process) error) error
 	s.mu.Lock()
 	s.paused = on
 	s.mu.Unlock()
+	return nil
+}
+
+func pauseAndWait(p *os.Process) error {
+	if err := pause(p); err != nil {
+		return err
+	}
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for deadline := time.Now().Add(5 * time.Second); !halted(p.Pid); <-ticker.C {
+		if time.Now().After(deadline) {
+			return errors.New("the process goes on in spite of SIGSTOP")
+		}
+	}
 	return nil
 }
 

@@ -217,3 +217,10 @@ func (h *hub) recheck(wake Wake) {
 		s.fn(wake)
 	}
 }
+
+// Watched returns how many paths have a subscriber or an outstanding watch.
+func (e *Engine) Watched() int {
+	e.hub.mu.Lock()
+	defer e.hub.mu.Unlock()
+	return len(e.hub.m)
+}

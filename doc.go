@@ -1,0 +1,69 @@
+// Package zkrecipes provides the Apache Curator recipes for ZooKeeper: locks that Go services take and give back on the znodes that their Java, Python
+// and older Go neighbours use.
+//
+// # What is not promised
+//
+// No lock can stop a process from acting. A holder that is paused (by its scheduler, a debugger, a suspended machine) cannot notice the end of its lease
+// before it runs again. What it then does must be refused by the thing it acts on: give that thing [Lease.Token], or for writes to ZooKeeper itself
+// [Lease.Check].
+//
+// A znode that somebody with the right to do so deletes, or a session that somebody closes, is told as soon as the server's notice arrives. That may be
+// after the next one was granted.
+//
+// The lease clock needs a session timeout of at least three ticks of the server (tickTime, 2 s by default), better five.
+//
+// # The model
+//
+// A [Session] is one connection to an ensemble; make one per process with [Dial]. Recipes such as [Mutex] are descriptions: immutable, free to make, safe
+// to share. What an acquisition returns is a [Lease]. It ends once, by Release or by loss, and says why:
+//
+//	lease, err := zkrecipes.NewMutex(session, "/locks/report").Lock(ctx)
+//	if err != nil {
+//		return err
+//	}
+//	defer lease.Release(context.WithoutCancel(ctx))
+//	err = work(lease.Context()) // ends with the lease; context.Cause says why
+//
+// or, with all of that done for you, [Do].
+//
+// # When a lease ends
+//
+// A holder is told that its session is over before the server can grant the lock to anybody else. It does not wait for an event to say so: while a
+// session has a lease, it is proved alive every sixth of its timeout T by a request that the leader of the ensemble has to answer, and a lease ends two
+// thirds of T after the last such request was sent. Errors that a lost lease returns match [ErrLost] and are a [*LostError] with one of these reasons:
+//
+//	event                                what a lease does            what a waiting Lock does
+//	disconnect, back in time             goes on                      keeps its place
+//	disconnect, too long                 ReasonUnconfirmed            keeps its place if the session survived
+//	session expired                      ReasonSessionExpired         queues again at the tail
+//	znode deleted by somebody            ReasonNodeDeleted            queues again at the tail
+//	the caller's ctx ends                goes on                      returns at once, leaves nothing behind
+//	WithMaxHold has passed               ReasonHoldLimit              -
+//	Session.Close                        ReasonSessionClosed          ErrClosed
+//	no permission, bad path, too large   -                            returns at once, leaves nothing behind
+//
+// # Owners
+//
+// Re-entry follows the call chain, not threads. Each Lock is an owner of its own, except that a ctx that descends from [Lease.Context] enters that
+// lease's path again. [ContextWithOwner] and [WithOwner] name owners explicitly: within one Session equal owners share one hold, and its znode goes with
+// the last Release. Goroutines that are started with a lease's context therefore share the hold and do not exclude each other; give each
+// ContextWithOwner(ctx, NewOwner()) to separate them. The same owner in another Session waits like anybody else, and a Mutex on a second Session of the
+// same process waits for the first one.
+//
+// # Errors
+//
+// Calls return an [*Error] that names the operation, the path and the cause. A wait that ctx ended matches ctx.Err() and context.Cause(ctx), and [ErrHeld]
+// with who is ahead, or [ErrNoConnection]. Bad arguments match [ErrInvalid]. What the server refused matches go-zookeeper's error, such as zk.ErrNoAuth.
+//
+// # Coming from Curator
+//
+//	CuratorFramework              Session (Dial)
+//	InterProcessMutex             Mutex; re-entry by ctx or Owner instead of by thread
+//	acquire(time, unit)           Lock(ctx) with a deadline
+//	acquire(0, unit)              TryLock
+//	getParticipantNodes           Participants
+//	ConnectionStateListener       Lease.Context, Lease.Done, Session.States, Trace
+//	makeRevocable                 Lease.Revoked
+//	usingNamespace                WithNamespace
+//	Locker (try-with-resources)   Do
+package zkrecipes

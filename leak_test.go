@@ -1,0 +1,84 @@
+package zkrecipes
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zkrecipes/zkrecipes/zktest"
+)
+
+// watches asks a server of our own how many watches it keeps.
+func watches(t testing.TB, server *zktest.Server) int {
+	t.Helper()
+	out, err := server.FourLetter(within(t, 5*time.Second), "mntr")
+	require.NoError(t, err)
+	for line := range strings.Lines(out) {
+		if v, ok := strings.CutPrefix(line, "zk_watch_count\t"); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(v))
+			require.NoError(t, err)
+			return n
+		}
+	}
+	t.Fatal("no watch count in " + out)
+	return 0
+}
+
+// 10,000 cycles of several owners and sessions on a few paths, a tenth of them cancelled: at rest no goroutine, watch, znode or bookkeeping is left.
+func TestNothingIsLeftAfterTenThousandCycles(t *testing.T) {
+	e := zktest.Start(t)
+	server := e.Server(0)
+	const sessions, workers, cycles = 4, 4, 10_000
+	var ss []*Session
+	for range sessions {
+		ss = append(ss, dial(t, e.Addrs(), WithTimeout(4*time.Second)))
+	}
+	path := newPath(t)
+	mkdirs(t, ss[0].Conn(), path)
+	locks := func(i int) string { return path + "/" + strconv.Itoa(i%3) }
+	for i := range 3 {
+		mkdirs(t, ss[0].Conn(), locks(i))
+	}
+	goroutines, before := runtime.NumGoroutine(), watches(t, server)
+	var wg sync.WaitGroup
+	for w := range sessions * workers {
+		s := ss[w%sessions]
+		rnd := rand.New(rand.NewPCG(1, uint64(w)))
+		wg.Go(func() {
+			for i := range cycles / (sessions * workers) {
+				m := NewMutex(s, locks(i))
+				ctx, cancel := context.WithCancel(context.Background())
+				if i%10 == 0 {
+					time.AfterFunc(time.Duration(rnd.IntN(2000))*time.Microsecond, cancel)
+				}
+				l, err := m.Lock(ctx)
+				if err == nil {
+					err = l.Release(context.Background())
+				}
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	for i := range 3 {
+		eventually(t, 10*time.Second, "no znode", func() bool { return len(children(t, ss[0].Conn(), locks(i))) == 0 })
+	}
+	eventually(t, 10*time.Second, "no watch", func() bool { return watches(t, server) <= before })
+	eventually(t, 10*time.Second, "no goroutine", func() bool { return runtime.NumGoroutine() <= goroutines })
+	for _, s := range ss {
+		require.Zero(t, s.engine.Owing())
+		require.Empty(t, s.Leases())
+		require.Zero(t, s.engine.Watched())
+		require.Empty(t, s.holds)
+	}
+}

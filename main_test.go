@@ -1,0 +1,135 @@
+package zkrecipes
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/zkrecipes/zkrecipes/zktest"
+)
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv("ZKRECIPES_TEST_WORKER"); role != "" {
+		os.Exit(testWorker(role))
+	}
+	code := m.Run()
+	if err := zktest.CloseShared(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func testWorker(role string) int { panic(role) }
+
+const testTimeout = 2 * time.Second
+
+var pathCount atomic.Int64
+
+// newPath returns a path that no other test uses.
+func newPath(t testing.TB) string {
+	return fmt.Sprintf("/t%d/%s/%d", os.Getpid(), strings.NewReplacer("/", "_", " ", "_").Replace(t.Name()), pathCount.Add(1))
+}
+
+// quiet is a logger whose lines show only when the test fails.
+func quiet(t testing.TB) *slog.Logger {
+	return slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	defer func() { _ = recover() }() // the test is over
+	w.t.Log(strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+func within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// dial opens a Session that is closed with the test.
+func dial(t testing.TB, addrs []string, opts ...DialOption) *Session {
+	t.Helper()
+	opts = append([]DialOption{WithTimeout(testTimeout), WithLogger(quiet(t))}, opts...)
+	s, err := Dial(within(t, 20*time.Second), addrs, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// dialShared opens a Session on the server that the tests share.
+func dialShared(t testing.TB, opts ...DialOption) *Session {
+	t.Helper()
+	return dial(t, zktest.Shared(t).Addrs(), opts...)
+}
+
+// dialProxy opens a Session through a proxy of its own.
+func dialProxy(t testing.TB, opts ...DialOption) (*Session, *zktest.Proxy) {
+	t.Helper()
+	p := zktest.NewProxy(t, zktest.Shared(t).Addrs()[0])
+	return dial(t, []string{p.Addr()}, opts...), p
+}
+
+// admin is a plain client for looking at the tree from outside.
+func admin(t testing.TB) *zk.Conn {
+	t.Helper()
+	return adminAt(t, zktest.Shared(t).Addrs())
+}
+
+func adminAt(t testing.TB, addrs []string) *zk.Conn {
+	t.Helper()
+	c, events, err := zk.Connect(addrs, 10*time.Second, zk.WithLogInfo(false), zk.WithLogger(discard{}))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		c.Close()
+		for range events {
+		}
+	})
+	return c
+}
+
+type discard struct{}
+
+func (discard) Printf(string, ...any) {}
+
+// children lists a directory after a sync; a missing one is empty.
+func children(t testing.TB, c Conn, path string) []string {
+	t.Helper()
+	_, err := c.Sync(path)
+	require.NoError(t, err)
+	names, _, err := c.Children(path)
+	if err == zk.ErrNoNode {
+		return nil
+	}
+	require.NoError(t, err)
+	return names
+}
+
+func eventually(t testing.TB, d time.Duration, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(d)
+	for !cond() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", d, what)
+		}
+		time.Sleep(2 * time.Millisecond) // a poll of a condition with a deadline, not a synchronisation
+	}
+}

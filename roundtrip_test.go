@@ -1,0 +1,186 @@
+package zkrecipes
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/zkrecipes/zkrecipes/zktest"
+)
+
+// writes are the requests that change something.
+var writes = []zktest.Op{zktest.OpCreate, zktest.OpCreate2, zktest.OpCreateContainer, zktest.OpCreateTTL, zktest.OpDelete, zktest.OpSetData, zktest.OpMulti}
+
+func TestFailedTryLockIsOneReadAndNoWrite(t *testing.T) {
+	holder := dialShared(t)
+	s, p := dialProxy(t)
+	bg := context.Background()
+	path := newPath(t)
+	l, err := NewMutex(holder, path).Lock(bg)
+	require.NoError(t, err)
+	p.ResetCounters()
+	const n = 20
+	for range n {
+		_, err := NewMutex(s, path).TryLock(bg)
+		require.ErrorIs(t, err, ErrHeld)
+	}
+	counts := p.Counts().Requests
+	require.Equal(t, n, counts[zktest.OpGetChildren2])
+	delete(counts, zktest.OpGetChildren2)
+	delete(counts, zktest.OpPing)
+	require.LessOrEqual(t, counts[zktest.OpSync], 2, "the heartbeat, at most")
+	delete(counts, zktest.OpSync)
+	require.Empty(t, counts)
+	require.NoError(t, l.Release(bg))
+}
+
+// A free lock: create, list and own watch, delete.
+func TestRequestsOfAFreeLock(t *testing.T) {
+	s, p := dialProxy(t)
+	bg := context.Background()
+	m := NewMutex(s, newPath(t))
+	cycle := func() {
+		l, err := m.Lock(bg)
+		require.NoError(t, err)
+		require.NoError(t, l.Release(bg))
+	}
+	cycle() // makes the parents
+	p.ResetCounters()
+	const n = 100
+	for range n {
+		cycle()
+	}
+	c := p.Counts()
+	require.Equal(t, n, c.Requests[zktest.OpCreate])
+	require.Equal(t, n, c.Requests[zktest.OpDelete])
+	require.Equal(t, n, c.Requests[zktest.OpGetChildren2], "the list that goes out behind the create is the only one")
+	require.LessOrEqual(t, c.Requests[zktest.OpGetData], n)
+	for _, op := range writes {
+		if op != zktest.OpCreate && op != zktest.OpDelete {
+			require.Zero(t, c.Requests[op])
+		}
+	}
+}
+
+// A hand-over wakes one waiter, whatever the length of the queue, and costs a handful of requests.
+func TestAHandOverWakesOneWaiter(t *testing.T) {
+	bg := context.Background()
+	path := newPath(t)
+	holder := dialShared(t)
+	l, err := NewMutex(holder, path).Lock(bg)
+	require.NoError(t, err)
+	const waiters = 10
+	var proxies []*zktest.Proxy
+	var got []<-chan lockResult
+	for i := range waiters {
+		s, p := dialProxy(t, WithTimeout(10*time.Second))
+		proxies = append(proxies, p)
+		got = append(got, goLock(bg, NewMutex(s, path)))
+		waitingFor(t, path, i+2)
+	}
+	eventually(t, 5*time.Second, "all wait", func() bool {
+		for _, p := range proxies {
+			if p.Counts().Requests[zktest.OpGetData] < 2 {
+				return false
+			}
+		}
+		return true
+	})
+	for i := range waiters {
+		for _, p := range proxies {
+			p.ResetCounters()
+		}
+		require.NoError(t, l.Release(bg))
+		l = mustLease(t, got[i])
+		for j, p := range proxies {
+			c := p.Counts()
+			if j != i {
+				require.Zero(t, c.Events, "waiter %d was woken by hand-over %d", j, i)
+				require.Zero(t, c.Total()-c.Requests[zktest.OpSync])
+			} else {
+				require.Equal(t, 1, c.Requests[zktest.OpGetChildren2])
+			}
+		}
+	}
+	require.NoError(t, l.Release(bg))
+}
+
+// BenchmarkRoundTrips measures Lock and Release of a free lock through a proxy that delays each direction, at two delays. The slope of the time over
+// the delay is the number of round trips, free of what this machine takes for the rest. go test -run - -bench RoundTrips .
+func BenchmarkRoundTrips(b *testing.B) {
+	for _, rtt := range []time.Duration{0, 20 * time.Millisecond, 80 * time.Millisecond} {
+		b.Run(fmt.Sprintf("rtt=%v", rtt), func(b *testing.B) { benchmarkCycle(b, rtt) })
+	}
+	b.Run("slope", func(b *testing.B) {
+		per := make(map[time.Duration]float64)
+		for _, rtt := range []time.Duration{20 * time.Millisecond, 80 * time.Millisecond} {
+			r := testing.Benchmark(func(b *testing.B) { benchmarkCycle(b, rtt) })
+			per[rtt] = float64(r.NsPerOp())
+		}
+		trips := (per[80*time.Millisecond] - per[20*time.Millisecond]) / float64(60*time.Millisecond)
+		b.ReportMetric(trips, "round-trips")
+		b.ReportMetric(0, "ns/op")
+		if trips > 2.3 {
+			b.Errorf("%.2f round trips, the target is at most 2.3", trips)
+		}
+	})
+}
+
+func benchmarkCycle(b *testing.B, rtt time.Duration) {
+	p := zktest.NewProxy(b, zktest.Shared(b).Addrs()[0])
+	s := dial(b, []string{p.Addr()}, WithTimeout(20*time.Second))
+	ctx := context.Background()
+	m := NewMutex(s, newPath(b))
+	cycle := func() {
+		l, err := m.Lock(ctx)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := l.Release(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+	cycle()
+	p.Delay(rtt / 2)
+	for b.Loop() {
+		cycle()
+	}
+	p.Delay(0)
+}
+
+// BenchmarkReentry is a Lock and Release by an owner that holds already.
+func BenchmarkReentry(b *testing.B) {
+	s := dialShared(b)
+	ctx := context.Background()
+	m := NewMutex(s, newPath(b), WithOwner("bench"))
+	l, err := m.Lock(ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		again, err := m.Lock(ctx)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_ = again.Release(ctx)
+	}
+	_ = l.Release(ctx)
+}
+
+// BenchmarkErr is what a holder pays to ask whether it still holds.
+func BenchmarkErr(b *testing.B) {
+	l, err := NewMutex(dialShared(b), newPath(b)).Lock(context.Background())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if l.Err() != nil {
+			b.Fatal(l.Err())
+		}
+	}
+	_ = l.Release(context.Background())
+}
