@@ -182,6 +182,7 @@ func (c *contender) step() (over bool) {
 			c.note(p.ahead, core.Node{})
 			return c.end(nil)
 		}
+		c.note(p.ahead, core.Node{}) // an error says who, also when the read of the nearest is not answered
 		waiting, err := c.wait(p.ahead)
 		if err != nil {
 			return c.end(err)
@@ -387,7 +388,8 @@ func (c *contender) wait(ahead []znode.Name) (bool, error) {
 	return true, nil
 }
 
-// note remembers who is ahead, for the error of a wait that ends without a grant. The nearest was read when its watch was set.
+// note remembers who is ahead, for the error of a wait that ends without a grant. The nearest is read when its watch is set; before that, without a
+// Stat, what is known of it stays.
 func (c *contender) note(ahead []znode.Name, nearest core.Node) {
 	ps := make(Participants, 0, len(ahead))
 	for i, n := range slices.Backward(ahead) {
@@ -401,6 +403,11 @@ func (c *contender) note(ahead []znode.Name, nearest core.Node) {
 		ps = append(ps, p)
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	if nearest.Stat == nil && len(c.ahead) > 0 && c.ahead[0].Node == ps[0].Node {
+		known := c.ahead[0]
+		known.Position = ps[0].Position
+		ps[0] = known
+	}
 	c.ahead = ps
-	c.mu.Unlock()
 }

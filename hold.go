@@ -3,6 +3,7 @@ package zkrecipes
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -447,7 +448,11 @@ func (s *Session) lose(h *hold, reason LossReason, cause error) (tell func()) {
 			s.engine.Remove(h.node, h.session)
 		}
 		h.close()
-		s.log.Warn("zkrecipes: lease lost", "path", h.spec.path, "owner", string(h.key.owner), "node", h.node, "reason", reason.String())
+		level := slog.LevelWarn
+		if reason == ReasonSessionClosed { // that was asked for
+			level = slog.LevelInfo
+		}
+		s.log.Log(context.Background(), level, "zkrecipes: lease lost", "path", h.spec.path, "owner", string(h.key.owner), "node", h.node, "reason", reason.String())
 		for _, t := range s.cfg.trace {
 			if t.Lost != nil {
 				for _, l := range leases {

@@ -188,9 +188,8 @@ func TestACLWithoutCreatePermissionLeavesNothing(t *testing.T) {
 		require.ErrorIs(t, err, zk.ErrNoAuth)
 		require.Contains(t, err.Error(), m.Path())
 	}
-	top := "/" + strings.Split(path, "/")[1] + "/" + strings.Split(path, "/")[2]
 	eventually(t, 5*time.Second, "the parents made on the way are gone", func() bool {
-		ok, _, err := c.Exists(top)
+		ok, _, err := c.Exists(path)
 		require.NoError(t, err)
 		return !ok
 	})

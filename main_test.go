@@ -35,15 +35,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func testWorker(role string) int { panic(role) }
-
 const testTimeout = 2 * time.Second
 
 var pathCount atomic.Int64
 
 // newPath returns a path that no other test uses.
 func newPath(t testing.TB) string {
-	return fmt.Sprintf("/t%d/%s/%d", os.Getpid(), strings.NewReplacer("/", "_", " ", "_").Replace(t.Name()), pathCount.Add(1))
+	return fmt.Sprintf("/%s-%d-%d", strings.NewReplacer("/", "_", " ", "_").Replace(t.Name()), os.Getpid(), pathCount.Add(1))
 }
 
 // quiet is a logger whose lines show only when the test fails.

@@ -105,7 +105,7 @@ func WithLogger(l *slog.Logger) SessionOption {
 // WithACL is for every znode that the recipes create, parents included (default world:anyone, all permissions). The recipes themselves need create,
 // read and delete.
 func WithACL(acl ...zk.ACL) SessionOption {
-	return sessionOption(func(c *sessionConfig) { c.acl = slices.Clone(acl) })
+	return sessionOption(func(c *sessionConfig) { c.acl = append([]zk.ACL{}, acl...) })
 }
 
 // WithLoseOnDisconnect ends leases at every disconnect, Curator's default policy, in addition to the lease clock.

@@ -154,8 +154,8 @@ func parseConnectReply(body []byte) (session, bool) {
 
 // connectRequest is the body of a client's first frame.
 func connectRequest(s session) []byte {
-	b := binary.BigEndian.AppendUint32(nil, 0)                               // protocol version
-	b = binary.BigEndian.AppendUint64(b, 0)                                  // last zxid seen
+	b := binary.BigEndian.AppendUint32(nil, 0) // protocol version
+	b = binary.BigEndian.AppendUint64(b, 0)    // last zxid seen
 	b = binary.BigEndian.AppendUint32(b, uint32(s.timeout/time.Millisecond))
 	b = binary.BigEndian.AppendUint64(b, uint64(s.id))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(s.passwd)))

@@ -88,16 +88,22 @@ func openShared() (*Ensemble, error) {
 	if source == sourceLocal || len(addrs) == 0 {
 		return Launch()
 	}
-	e := &Ensemble{}
-	for i, a := range addrs {
-		e.servers = append(e.servers, &Server{ens: e, id: i, addr: a})
-	}
+	e := outside(addrs)
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
 	if err := e.WaitReady(ctx); err != nil {
 		return nil, fmt.Errorf("%w; $%s=%s", err, envServers, os.Getenv(envServers))
 	}
 	return e, nil
+}
+
+// outside is an ensemble that is not ours to control.
+func outside(addrs []string) *Ensemble {
+	e := &Ensemble{}
+	for i, a := range addrs {
+		e.servers = append(e.servers, &Server{ens: e, id: i, addr: a})
+	}
+	return e
 }
 
 // CloseShared closes what [Shared] has opened, if anything. Call it in TestMain

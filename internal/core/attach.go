@@ -34,7 +34,7 @@ func (r route) endSession(ctx context.Context, session int64, passwd []byte, tim
 func (r route) endSessionAt(ctx context.Context, server string, session int64, passwd []byte, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout+timeout/3)
 	defer cancel()
-	c, err := r.connect(ctx, "tcp", server)
+	c, err := r.connect(ctx, "tcp", server, timeout/3)
 	if err != nil {
 		return err
 	}
@@ -68,9 +68,13 @@ func (r route) endSessionAt(ctx context.Context, server string, session int64, p
 		if err != nil {
 			return err
 		}
-		if len(frame) >= 8 && int32(binary.BigEndian.Uint32(frame[4:])) == xid {
-			return nil
+		if len(frame) < 20 || int32(binary.BigEndian.Uint32(frame[4:])) != xid {
+			continue
 		}
+		if code := int32(binary.BigEndian.Uint32(frame[16:])); code != 0 && code != codeSessionExpired {
+			return fmt.Errorf("closing the session: server code %d", code)
+		}
+		return nil
 	}
 }
 

@@ -118,11 +118,12 @@ func (c *Contact) tapsIn(frame []byte) (found []*tap) {
 	return found
 }
 
-// connected takes a connect reply. It reports false when the lane was poisoned: then the connection must not be used.
-func (c *Contact) connected(w *wire, asked int64, sent instant, r connectReply) (reattached, ok bool) {
+// connected takes a connect reply. hold is whether the client may have watches to set again. It reports false when the lane was shut: then the
+// connection must not be used; its end may have been told already.
+func (c *Contact) connected(w *wire, asked int64, sent instant, r connectReply) (hold, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w.lane.isPoisoned() {
+	if w.lane.isShut() {
 		return false, false
 	}
 	if r.session == 0 {
@@ -131,13 +132,11 @@ func (c *Contact) connected(w *wire, asked int64, sent instant, r connectReply) 
 		return false, true
 	}
 	c.conns++
-	reattached = asked == r.session && c.epoch.Session == r.session && c.watched
-	if c.epoch.Session != r.session {
-		if asked != 0 && asked == c.epoch.Session {
-			c.former[asked] = c.passwd
-		}
+	if asked == 0 { // a new client, or one whose session has expired: it has no watches
 		c.watched = false
-		c.clock = leaseClock{}
+	}
+	if asked != 0 && asked == c.epoch.Session && r.session != asked {
+		c.former[asked] = c.passwd
 	}
 	c.epoch = Epoch{r.session, c.conns}
 	c.up = true
@@ -147,7 +146,7 @@ func (c *Contact) connected(w *wire, asked int64, sent instant, r connectReply) 
 	c.heard = sent
 	w.epoch = c.epoch
 	c.notify(signal{kind: signalUp, epoch: c.epoch, lane: w.lane})
-	return reattached, true
+	return c.watched, true
 }
 
 // answered takes the reply to a request that was sent on w at that instant.
@@ -168,7 +167,7 @@ func (c *Contact) answered(w *wire, p pending, code int32, zxid int64, frame []b
 			t.zxid = zxid
 		}
 	}
-	if p.op == opClose {
+	if code == 0 && p.op == opClose {
 		select {
 		case <-c.closed:
 		default:

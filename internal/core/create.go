@@ -81,12 +81,15 @@ func (e *Engine) create(ctx context.Context, dir, marker string, data []byte, pa
 			if session == 0 {
 				session = span.Before.Session
 			}
-			lost := e.abandon(dir, id, session)
-			if class == Ambiguous && ctx.Err() == nil {
+			lost := e.claim(dir, id, session)
+			if class != Ambiguous || ctx.Err() != nil {
+				e.giveUp(lost)
+			} else {
 				found, ok, ferr := e.recover(ctx, dir, id, lost)
 				if ok {
 					return found, nil
 				}
+				e.giveUp(lost)
 				if ferr != nil {
 					return Created{}, ferr
 				}
@@ -153,7 +156,7 @@ func (e *Engine) createOnce(ctx context.Context, dir, id, marker string, data []
 	return made, span, nil
 }
 
-// recover looks for the node of an unanswered create.
+// recover looks for the node of an unanswered create, which the caller has claimed. Without an error ok is false when it was not found.
 func (e *Engine) recover(ctx context.Context, dir, id string, lost *Removal) (Created, bool, error) {
 	for {
 		names, epoch, err := e.SyncedChildren(ctx, dir)
@@ -188,9 +191,7 @@ func (e *Engine) recover(ctx context.Context, dir, id string, lost *Removal) (Cr
 		if ok && stat.EphemeralOwner == epoch.Session && e.adopt(lost) {
 			return Created{Path: path, Name: name, Session: epoch.Session, Token: stat.Czxid}, true, nil
 		}
-		// Of another session, or gone again: the reaper sees to it.
-		e.Seen(dir, []string{name})
-		return Created{}, false, nil
+		return Created{}, false, nil // of another session, or gone again: the reaper sees to it
 	}
 }
 

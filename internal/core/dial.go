@@ -24,6 +24,9 @@ const (
 	maxJitter = 250 * time.Millisecond
 )
 
+// shortLived is the age below which a session that was cut counts as cut at once. It is replaced by tests that cut many.
+var shortLived = time.Second
+
 // A route is how a server is reached.
 type route struct {
 	servers *serverList
@@ -43,12 +46,11 @@ type lane struct {
 	wires    map[*wire]struct{}
 	poisoned bool
 	paused   bool
-	lastDial time.Time
 	pause    time.Duration // before the next dial
 }
 
 func newLane(ctx context.Context, r route, c *Contact, handshake func() time.Duration) *lane {
-	l := &lane{route: r, contact: c, handshake: handshake, wires: make(map[*wire]struct{}), lastDial: time.Now()}
+	l := &lane{route: r, contact: c, handshake: handshake, wires: make(map[*wire]struct{})}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	return l
 }
@@ -57,7 +59,6 @@ func newLane(ctx context.Context, r route, c *Contact, handshake func() time.Dur
 func (l *lane) Dial(network, server string, _ time.Duration) (net.Conn, error) {
 	l.mu.Lock()
 	wait := l.pause
-	l.lastDial = time.Now()
 	barred := l.poisoned || l.paused
 	l.mu.Unlock()
 	if barred {
@@ -70,9 +71,7 @@ func (l *lane) Dial(network, server string, _ time.Duration) (net.Conn, error) {
 		case <-time.After(wait):
 		}
 	}
-	ctx, cancel := context.WithTimeout(l.ctx, connectTimeout+l.handshake())
-	c, err := l.connect(ctx, network, server)
-	cancel()
+	c, err := l.connect(l.ctx, network, server, l.handshake())
 	if err != nil {
 		l.servers.failed(server, err)
 		return nil, err
@@ -93,8 +92,11 @@ func (l *lane) Dial(network, server string, _ time.Duration) (net.Conn, error) {
 	return w, nil
 }
 
-// connect opens a socket to a server of the list, by one of the addresses that its name has now, and makes it secure if it is to be.
-func (r route) connect(ctx context.Context, network, server string) (net.Conn, error) {
+// connect opens a socket to a server of the list, by one of the addresses that its name has now, and makes it secure if it is to be, for which there is
+// as much time as for the handshake of a session.
+func (r route) connect(ctx context.Context, network, server string, handshake time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout+handshake)
+	defer cancel()
 	host, _, err := net.SplitHostPort(server)
 	if err != nil {
 		return nil, err
@@ -113,7 +115,9 @@ func (r route) connect(ctx context.Context, network, server string) (net.Conn, e
 		cfg.ServerName = host
 	}
 	t := tls.Client(c, cfg)
-	if err := t.HandshakeContext(ctx); err != nil {
+	secure, done := context.WithTimeout(ctx, handshake)
+	defer done()
+	if err := t.HandshakeContext(secure); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("TLS: %w", err)
 	}
@@ -126,17 +130,17 @@ func (l *lane) setPause(d time.Duration) {
 	l.mu.Unlock()
 }
 
+// isShut reports whether no connection may be used, for the time being or for good.
+func (l *lane) isShut() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.poisoned || l.paused
+}
+
 func (l *lane) isPoisoned() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.poisoned
-}
-
-// idle returns how long the client has not even tried to connect.
-func (l *lane) idle() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return time.Since(l.lastDial)
 }
 
 func (l *lane) remove(w *wire, err error) {
@@ -269,7 +273,7 @@ type hostProvider struct {
 	mu        sync.Mutex
 	tried     int // dials since the last session
 	connected time.Time
-	cut       int // sessions in a row that were cut within a second
+	cut       int // short-lived sessions in a row
 }
 
 func newHostProvider(l *lane) *hostProvider {
@@ -296,7 +300,7 @@ func (h *hostProvider) Next() (server string, retryStart bool) {
 	var pause time.Duration
 	switch {
 	case h.tried == 0 && !h.connected.IsZero():
-		if time.Since(h.connected) > time.Second {
+		if time.Since(h.connected) > shortLived {
 			h.cut = 0
 		} else if h.cut++; h.cut > 2 {
 			pause = jitter(backoff << min(h.cut-3, 3))

@@ -39,7 +39,7 @@ const (
 type Listener interface {
 	// SessionOver: the session has ended or was replaced.
 	SessionOver(session int64)
-	// ClockOut: nothing proves any more that the session lives.
+	// ClockOut: nothing proves any more that the session lives. It may be told twice.
 	ClockOut(session int64)
 	// Disconnected: the connection is gone, the session may live on.
 	Disconnected()
@@ -141,6 +141,11 @@ func (e *Engine) newClient() error {
 	c := &client{made: make(chan struct{}), since: time.Now()}
 	c.lane = newLane(e.ctx, e.route, e.contact, func() time.Duration { return e.Timeout() / 3 })
 	e.mu.Lock()
+	if e.closing { // Close has ended the client that there was, and ends no other
+		e.mu.Unlock()
+		c.lane.poison()
+		return ErrClosed
+	}
 	e.client = c
 	e.shutGate()
 	e.mu.Unlock()
@@ -229,8 +234,9 @@ func (e *Engine) await(ctx context.Context) (Epoch, Conn, error) {
 		if err := ctx.Err(); err != nil {
 			return Epoch{}, nil, err
 		}
-		epoch, up, _, _ := e.contact.timing()
 		e.mu.Lock()
+		// Asked with mu held: with a reading from before the gate was opened for a newer connection, that gate would be shut here, for good.
+		epoch, up, _, _ := e.contact.timing()
 		closing, ok, opened := e.closing, up && e.open == epoch, e.opened
 		var conn Conn
 		if ok {
@@ -362,10 +368,14 @@ func (e *Engine) handle(s signal) {
 		}
 	case signalDown:
 		e.mu.Lock()
+		closing := e.closing
 		if e.open == s.epoch {
 			e.shutGate()
 		}
 		e.mu.Unlock()
+		if closing {
+			return
+		}
 		e.lost(s.lane)
 		e.cfg.Logger.Warn("zkrecipes: connection lost", "session", sessionID(s.epoch.Session), "err", s.err)
 		e.cfg.Listener.Disconnected()
@@ -398,8 +408,8 @@ func (e *Engine) sessionOver(session int64, certain bool) {
 		return
 	}
 	e.cfg.Logger.Warn("zkrecipes: session over", "session", sessionID(session), "certain", certain)
-	e.setState(Lost)
 	e.cfg.Listener.SessionOver(session)
+	e.setState(Lost)
 	e.hub.recheck(Recheck)
 	e.reaper.sessionOver(session, certain)
 	if !certain {
@@ -441,8 +451,8 @@ func (e *Engine) event(c *client, ev zk.Event) {
 // hasSession opens the gate, after the credentials that a new client does not know yet. It runs on the tracker.
 func (e *Engine) hasSession(c *client) {
 	epoch := e.contact.Epoch()
-	if e.isCurrent(c) && c.authed == len(e.cfg.Auth) {
-		e.openGate(epoch)
+	if c.authed == len(e.cfg.Auth) {
+		e.openGate(c, epoch)
 		return
 	}
 	from := c.authed
@@ -463,25 +473,16 @@ func (e *Engine) hasSession(c *client) {
 			e.tracker.Add(func() { c.authed = max(c.authed, i+1) })
 		}
 		e.tracker.Add(func() {
-			if e.isCurrent(c) && c.authed == len(e.cfg.Auth) {
-				e.openGate(epoch)
+			if c.authed == len(e.cfg.Auth) {
+				e.openGate(c, epoch)
 			}
 		})
 	})
 }
 
-func (e *Engine) isCurrent(c *client) bool {
+func (e *Engine) openGate(c *client, epoch Epoch) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.client == c
-}
-
-func (e *Engine) openGate(epoch Epoch) {
-	if now, up, _, _ := e.contact.timing(); !up || now != epoch {
-		return
-	}
-	e.mu.Lock()
-	if e.closing || e.open == epoch {
+	if now, up, _, _ := e.contact.timing(); !up || now != epoch || e.closing || e.client != c || e.open == epoch {
 		e.mu.Unlock()
 		return
 	}
@@ -511,6 +512,9 @@ func (e *Engine) refreshState() {
 	switch {
 	case e.State() == Closed:
 	case session != 0 && (holds > 0 || !up) && clock.left(now()) <= 0:
+		if holds > 0 && e.State() != Lost {
+			e.cfg.Listener.ClockOut(session) // runClock may be about to
+		}
 		e.setState(Lost)
 	case open:
 		e.setState(Connected)
@@ -645,7 +649,9 @@ func (e *Engine) runWatchdog() {
 		if !served {
 			if e.route.endSession(ctx, 0, nil, t) == nil {
 				e.mu.Lock()
-				c.served, c.since = true, time.Now().Add(-(rebuildAfter-1)*t)
+				if c.since == since { // else a connection came and went meanwhile
+					c.served, c.since = true, time.Now().Add(-(rebuildAfter-1)*t)
+				}
 				e.mu.Unlock()
 			}
 			cancel()
@@ -658,11 +664,12 @@ func (e *Engine) runWatchdog() {
 
 func (e *Engine) rebuild(ctx context.Context, c *client) {
 	c.lane.hold()
-	if e.Ready() {
+	session, passwd, timeout := e.contact.identity()
+	if e.contact.Left(session) > 0 {
+		// The client got through after all, and what is granted since must not be given away before it is told.
 		c.lane.release()
 		return
 	}
-	session, passwd, timeout := e.contact.identity()
 	if timeout == 0 {
 		timeout = e.cfg.Timeout
 	}
@@ -718,6 +725,10 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.shutGate()
 	close(e.opened) // closing is looked at first
 	e.mu.Unlock()
+	e.tracker.Add(func() { e.hub.recheck(Recheck) })
+	if c != nil {
+		<-c.made
+	}
 	if c == nil || c.conn == nil { // never started
 		e.stop()
 		e.wg.Wait()
@@ -747,7 +758,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		}
 	}
 	discard(c)
-	e.setState(Closed)
+	e.tracker.Add(func() { e.setState(Closed) })
 	var left error
 	if err != nil {
 		left = ErrClosed

@@ -84,6 +84,7 @@ const (
 	codeMarshalling      = -5
 	codeUnimplemented    = -6
 	codeOperationTimeout = -7
+	codeSessionExpired   = -112
 	codeThrottled        = -127
 )
 

@@ -16,8 +16,9 @@ const reapers = 6
 // A Removal is a znode that has to go, or that may yet appear and then has to go. It is kept until a server has said that the node is gone, or that the
 // session it belongs to is over.
 //
-// States: known (the name is known: delete it), unknown (a create with this id was not answered: look for it after every reconnect, and in every list
-// that is read anyway; a list without it proves nothing, because the create may land later), resolved.
+// States: claimed (a create with this id was not answered, and its caller looks for the node: it may yet be used), unknown (the caller has given up: look
+// for it, again after every reconnect, and in every list that is read anyway; a list without it proves nothing, because the create may land later),
+// known (the name is known: delete it), resolved.
 type Removal struct {
 	dir     string
 	id      string // the name, or the id in the name while that is unknown
@@ -26,6 +27,8 @@ type Removal struct {
 
 	done chan struct{}
 	err  error // set before done is closed
+
+	claimed bool
 
 	busy   bool // a request for it is under way; the reaper's
 	tried  bool // a delete of it was sent without an answer
@@ -66,20 +69,30 @@ func (e *Engine) Remove(path string, session int64) *Removal {
 	return e.reaper.add(r)
 }
 
-// abandon notes that a create with this id was not answered.
-func (e *Engine) abandon(dir, id string, session int64) *Removal {
-	return e.reaper.add(&Removal{dir: dir, id: id, session: session, done: make(chan struct{})})
+// claim notes that a create with this id was not answered and that its caller looks for the node, to use it. Until adopt or giveUp the node is one like
+// others: nobody deletes it, and who finds it ahead waits behind it. If it could be passed over now and adopted afterwards, two would hold.
+func (e *Engine) claim(dir, id string, session int64) *Removal {
+	return e.reaper.add(&Removal{dir: dir, id: id, session: session, claimed: true, done: make(chan struct{})})
 }
 
-// adopt takes an abandoned create back: its node was found and is used after all.
+// adopt ends a claim: the node was found and is used. It reports false when the session that made it is over.
 func (e *Engine) adopt(r *Removal) bool {
 	e.reaper.mu.Lock()
 	defer e.reaper.mu.Unlock()
-	if r.busy || r.name != "" || e.reaper.dirs[r.dir][r.id] != r {
+	if !r.claimed || e.reaper.dirs[r.dir][r.id] != r {
 		return false
 	}
 	e.reaper.forget(r, nil)
 	return true
+}
+
+// giveUp ends a claim: the node is not wanted any more, if there is one. It is looked for at once, since the reconnect after which that would have been
+// done may be over, and lists in which it stood may have been read.
+func (e *Engine) giveUp(r *Removal) {
+	e.reaper.mu.Lock()
+	r.claimed = false
+	e.reaper.mu.Unlock()
+	e.reaper.kick()
 }
 
 // Leaving reports whether the node of that name is on its way out, so that nobody should wait behind it.
@@ -90,7 +103,8 @@ func (e *Engine) Leaving(dir, name string) bool {
 	}
 	e.reaper.mu.Lock()
 	defer e.reaper.mu.Unlock()
-	return e.reaper.dirs[dir][id] != nil
+	r := e.reaper.dirs[dir][id]
+	return r != nil && !r.claimed
 }
 
 // Seen takes a list of a directory and sees to it that nodes in it whose create was abandoned are deleted.
@@ -100,7 +114,7 @@ func (e *Engine) Seen(dir string, names []string) {
 	found := false
 	if waiting := rp.dirs[dir]; len(waiting) > 0 {
 		for _, name := range names {
-			if r := waiting[znode.UUIDOf(name)]; r != nil && r.name == "" {
+			if r := waiting[znode.UUIDOf(name)]; r != nil && r.name == "" && !r.claimed {
 				r.name = name
 				found = true
 			}
@@ -178,7 +192,14 @@ func (rp *reaper) delete(r *Removal) {
 			return
 		default:
 		}
-		_, err := rp.e.Do(rp.e.ctx, func(c Conn) error { return c.Delete(znode.Join(r.dir, r.name), -1) })
+		_, err := rp.e.Do(rp.e.ctx, func(c Conn) error {
+			select {
+			case <-r.done: // while it waited for a session: the one that comes is not the node's, and the name may be somebody else's by now
+				return nil
+			default:
+			}
+			return c.Delete(znode.Join(r.dir, r.name), -1)
+		})
 		rp.mu.Lock()
 		select {
 		case <-r.done:
@@ -241,6 +262,7 @@ func (rp *reaper) sweep() {
 			search := false
 			for _, r := range waiting {
 				switch {
+				case r.claimed:
 				case r.name == "":
 					search = true
 				case !r.busy:

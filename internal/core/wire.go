@@ -56,7 +56,7 @@ func newWire(c net.Conn, l *lane, handshake time.Duration) *wire {
 
 // Write sends one or more whole frames, as go-zookeeper does.
 func (w *wire) Write(b []byte) (int, error) {
-	taps, release := w.noteWrite(b)
+	taps, release, auth := w.noteWrite(b)
 	n, err := w.Conn.Write(b)
 	for _, t := range taps {
 		t.markSent()
@@ -64,10 +64,17 @@ func (w *wire) Write(b []byte) (int, error) {
 	if release {
 		w.endHold()
 	}
+	if err != nil && auth {
+		// Told of it while it sends its credentials again, the client waits for itself for ever. It shall learn of it from its read, as of any other end
+		// of a connection.
+		w.down(err)
+		w.Close()
+		return len(b), nil
+	}
 	return n, err
 }
 
-func (w *wire) noteWrite(b []byte) (taps []*tap, release bool) {
+func (w *wire) noteWrite(b []byte) (taps []*tap, release, auth bool) {
 	at := now()
 	for rest := b; len(rest) > 0; {
 		n, ok := frameLen(rest)
@@ -75,7 +82,7 @@ func (w *wire) noteWrite(b []byte) (taps []*tap, release bool) {
 			w.mu.Lock()
 			w.opaque = true
 			w.mu.Unlock()
-			return taps, release
+			return taps, release, auth
 		}
 		frame := rest[:n]
 		rest = rest[n:]
@@ -94,9 +101,10 @@ func (w *wire) noteWrite(b []byte) (taps []*tap, release bool) {
 		}
 		w.mu.Unlock()
 		release = release || op == opSetWatches || op == opSetWatches2
+		auth = auth || op == opAuth
 		taps = append(taps, w.lane.contact.writing(w, op, frame)...)
 	}
-	return taps, release
+	return taps, release, auth
 }
 
 // Read hands the client one frame at a time.

@@ -19,6 +19,7 @@ func TestRuntimeDependencies(t *testing.T) {
 	module := strings.TrimSpace(goList(t, "", "-m"))
 	for _, goos := range []string{"linux", "darwin", "windows"} {
 		var packages []Package
+		listed := make(map[string]bool)
 		dec := json.NewDecoder(strings.NewReader(goList(t, goos, "-deps", "-json=ImportPath,Standard,Deps,Module", "./...")))
 		for {
 			var p Package
@@ -28,8 +29,11 @@ func TestRuntimeDependencies(t *testing.T) {
 			}
 			require.NoError(t, err)
 			packages = append(packages, p)
+			listed[p.ImportPath] = true
 		}
-		require.NotEmpty(t, packages)
+		for _, path := range []string{module, module + "/zktest", client, "net"} {
+			require.True(t, listed[path], "go list for %s does not list %s", goos, path)
+		}
 		for _, line := range Violations(module, packages) {
 			t.Errorf("%s: %s", goos, line)
 		}

@@ -1,0 +1,407 @@
+package zkrecipes
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/zkrecipes/zkrecipes/zktest"
+)
+
+const processes = 8
+
+// newCounter returns a file that holds 0.
+func newCounter(t testing.TB) string {
+	name := filepath.Join(t.TempDir(), "counter")
+	require.NoError(t, os.WriteFile(name, []byte("0"), 0o600))
+	return name
+}
+
+func readCounter(t testing.TB, name string) int {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	n, err := strconv.Atoi(string(text))
+	require.NoError(t, err)
+	return n
+}
+
+// Eight processes increment a number in a file 200 times each. Reading it and writing it back are two steps, which only the lock keeps together.
+func TestProcessesExcludeEachOther(t *testing.T) {
+	const rounds = 200
+	counter, path := newCounter(t), newPath(t)
+	var ws []*worker
+	for range processes {
+		ws = append(ws, startWorker(t, "increment", task{
+			Servers: zktest.Shared(t).Addrs(), Timeout: 10 * time.Second, Path: path, Rounds: rounds, Counter: counter,
+		}))
+	}
+	for _, w := range ws {
+		w.ready(t)
+	}
+	for _, w := range ws {
+		w.goOn(t)
+	}
+	for _, w := range ws {
+		r := w.report(t, 60*time.Second)
+		require.Empty(t, r.Wrong)
+		require.Empty(t, r.GaveUp)
+		require.Zero(t, r.Lost)
+		require.Equal(t, rounds, r.Counted)
+	}
+	require.Equal(t, processes*rounds, readCounter(t, counter))
+	require.Empty(t, children(t, admin(t), path))
+}
+
+// One of the eight sits behind a proxy that breaks its connection every 200 ms. Its session is so short that it loses leases by that, and it lingers
+// between reading and writing, without a look at its lease.
+//
+// The seven increment a file, as above: exact, whatever becomes of the eighth. It does not touch the file: a write of a process that was held up after
+// it had last looked at its lease comes too late whatever a lock does. That is what tokens are for, so all eight also increment a register that
+// refuses old ones. What is asked of it:
+//
+//   - The seven are never refused, and lose no lease.
+//   - Whoever is refused has by then been told that its lease is lost: an access with an old token arrives after a later holder's first access, hence
+//     after that one's grant. So the register sees no old token from a holder who believes in its lease.
+//   - An increment of the eighth counts only if the register took it, and the number is the count of those taken: a lease that had been lost without a
+//     later access yet does no harm, and one with a later access is refused. That holds because a later grant has the greater token.
+func TestProcessBehindABrokenNetworkHarmsNobody(t *testing.T) {
+	const rounds = 25
+	counter, path, reg := newCounter(t), newPath(t), newRegister(t)
+	proxy := zktest.NewProxy(t, zktest.Shared(t).Addrs()[0])
+	healthy := task{
+		Servers: zktest.Shared(t).Addrs(), Timeout: 10 * time.Second, Path: path, Rounds: rounds, Counter: counter, Register: reg.listener.Addr().String(),
+	}
+	faulty := healthy
+	faulty.Servers, faulty.Timeout, faulty.Rounds, faulty.Counter, faulty.Linger = []string{proxy.Addr()}, 600*time.Millisecond, 0, "", time.Second
+	eighth := startWorker(t, "increment", faulty)
+	var ws []*worker
+	for range processes - 1 {
+		ws = append(ws, startWorker(t, "increment", healthy))
+	}
+	for _, w := range append(ws, eighth) {
+		w.ready(t)
+	}
+	stop := breakAtRandom(t, proxy, 200*time.Millisecond)
+	for _, w := range append(ws, eighth) {
+		w.goOn(t)
+	}
+	written := 0
+	for _, w := range ws {
+		r := w.report(t, 60*time.Second)
+		require.Empty(t, r.Wrong)
+		require.Empty(t, r.GaveUp)
+		require.Zero(t, r.Lost)
+		require.Zero(t, r.Refused)
+		require.Equal(t, rounds, r.Counted)
+		require.Equal(t, rounds, r.Written)
+		written += r.Written
+	}
+	require.Equal(t, (processes-1)*rounds, readCounter(t, counter))
+	faults := stop()
+	eighth.stop()
+	r := eighth.report(t, 20*time.Second)
+	require.Empty(t, r.Wrong)
+	for _, err := range r.GaveUp { // the one error besides the end of ctx that a bad network may bring
+		require.Contains(t, err, "connection lost 3 times running by creating a znode")
+	}
+	require.LessOrEqual(t, r.Refused, r.Lost)
+	require.Positive(t, r.Written, "the eighth never came to it")
+	written += r.Written
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	t.Logf("faults: %v; the eighth: %d rounds, %d written, %d refused, %d leases lost, gave up: %q; %d tokens seen", faults,
+		r.Rounds, r.Written, r.Refused, r.Lost, r.GaveUp, reg.holders)
+	require.Equal(t, written, reg.written)
+	require.Equal(t, written, reg.value)
+	require.Equal(t, r.Refused, reg.refused)
+}
+
+// breakAtRandom does something bad to the proxy's connections each time the interval has passed, all kinds in turn, in an order of their own each time
+// round. What it returns ends that, with the proxy healed, and tells how often each kind struck.
+func breakAtRandom(t testing.TB, p *zktest.Proxy, every time.Duration) (stop func() map[string]int) {
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("ZKRECIPES_TEST_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("ZKRECIPES_TEST_SEED=%d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	directions := []zktest.Direction{zktest.ToServer, zktest.ToClient, zktest.Both}
+	between := func(from, to time.Duration) time.Duration { return from + time.Duration(rnd.Int64N(int64(to-from))) }
+	kinds := []string{"cut", "black hole", "refuse", "stall"}
+	struck := make(map[string]int)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	wait := func(d time.Duration) bool {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			for _, i := range rnd.Perm(len(kinds)) {
+				if !wait(every) {
+					return
+				}
+				struck[kinds[i]]++
+				d := directions[rnd.IntN(len(directions))]
+				switch kinds[i] {
+				case "cut":
+					p.Cut()
+				case "black hole":
+					p.BlackHole(d)
+					wait(between(100*time.Millisecond, 400*time.Millisecond))
+					p.BlackHole(zktest.None)
+				case "refuse":
+					p.Refuse(true)
+					wait(between(20*time.Millisecond, 200*time.Millisecond))
+					p.Refuse(false)
+				case "stall":
+					p.Stall(d)
+					wait(between(20*time.Millisecond, 300*time.Millisecond))
+					p.Stall(zktest.None)
+				}
+			}
+		}
+	}()
+	end := sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(end)
+	return func() map[string]int { end(); return struck }
+}
+
+// nodeOf returns the znode under path that belongs to a session, "" if there is none.
+func nodeOf(t testing.TB, c Conn, path string, session int64) string {
+	t.Helper()
+	for _, name := range children(t, c, path) {
+		ok, stat, err := c.Exists(path + "/" + name)
+		require.NoError(t, err)
+		if ok && stat.EphemeralOwner == session {
+			return path + "/" + name
+		}
+	}
+	return ""
+}
+
+// expireSession ends the session behind a proxy. A client that comes back at once can push the connection aside that was to do so.
+func expireSession(ctx context.Context, p *zktest.Proxy) error {
+	for {
+		err := p.Expire(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// A waiter that has lost its znode, with its session or without, queues again at the tail as soon as it knows, and is granted in its turn.
+func TestAWaiterThatLosesItsPlaceQueuesAgain(t *testing.T) {
+	for name, lose := range map[string]func(t testing.TB, p *zktest.Proxy, c *zk.Conn, node string){
+		"session expired": func(t testing.TB, p *zktest.Proxy, _ *zk.Conn, _ string) {
+			require.NoError(t, expireSession(within(t, 5*time.Second), p))
+		},
+		"znode deleted": func(t testing.TB, _ *zktest.Proxy, c *zk.Conn, node string) {
+			require.NoError(t, c.Delete(node, -1))
+		},
+		"znode deleted while cut off": func(t testing.TB, p *zktest.Proxy, c *zk.Conn, node string) {
+			p.Refuse(true)
+			require.NoError(t, c.Delete(node, -1))
+			p.Refuse(false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bg, path, c := context.Background(), newPath(t), admin(t)
+			others := dialShared(t, WithTimeout(10*time.Second))
+			s, p := dialProxy(t)
+			session := s.ID()
+			first, err := NewMutex(others, path).Lock(bg)
+			require.NoError(t, err)
+			got := goLock(bg, NewMutex(s, path))
+			waitingFor(t, path, 2)
+			third := goLock(bg, NewMutex(others, path))
+			waitingFor(t, path, 3)
+			node := nodeOf(t, c, path, session)
+			require.NotEmpty(t, node)
+
+			lose(t, p, c, node)
+			var again string
+			eventually(t, 5*time.Second, "it has another znode", func() bool {
+				again = nodeOf(t, c, path, s.ID())
+				return again != "" && again != node && len(children(t, c, path)) == 3
+			})
+			require.Equal(t, name == "session expired", s.ID() != session)
+			ps, err := NewMutex(others, path).Participants(within(t, 5*time.Second))
+			require.NoError(t, err)
+			require.Len(t, ps, 3)
+			require.Equal(t, again, ps[2].Node, "at the tail")
+
+			require.NoError(t, first.Release(bg))
+			second := mustLease(t, third)
+			select {
+			case r := <-got:
+				t.Fatalf("it was granted before its turn: %+v", r)
+			default:
+			}
+			require.NoError(t, second.Release(bg))
+			lease := mustLease(t, got)
+			require.NoError(t, lease.Err())
+			require.Equal(t, again, lease.Node())
+			require.Greater(t, lease.Token(), second.Token())
+			require.NoError(t, lease.Release(bg))
+		})
+	}
+}
+
+// A list in which the own znode is first is no grant while nothing proves that the session lives: a follower that has lost its leader goes on answering
+// lists for a while, of a time in which the session still was. Here no sync is answered, as then, and pings and reads are.
+func TestNoGrantWhenTheClockHasRunOut(t *testing.T) {
+	t.Parallel()
+	bg, path, c := context.Background(), newPath(t), admin(t)
+	others := dialShared(t, WithTimeout(10*time.Second))
+	s, p := dialProxy(t, WithTimeout(time.Second))
+	session := s.ID()
+	first, err := NewMutex(others, path).Lock(bg)
+	require.NoError(t, err)
+	got := goLock(bg, NewMutex(s, path))
+	waitingFor(t, path, 2)
+	node := nodeOf(t, c, path, session)
+	answered := func(op zktest.Op, path string) (n int) {
+		for _, q := range p.Requests() {
+			if q.Op == op && q.Path == path && q.Answered {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, 5*time.Second, "it waits", func() bool { return answered(zktest.OpGetData, first.Node()) > 0 })
+	remove := p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpSync), Do: zktest.DropReply()})
+	eventually(t, 5*time.Second, "its clock has run out", func() bool { return s.engine.Left(session) <= 0 })
+	require.Equal(t, StateConnected, s.State())
+
+	lists, syncs := answered(zktest.OpGetChildren2, path), answered(zktest.OpSync, "/")
+	require.NoError(t, first.Release(bg))
+	eventually(t, 5*time.Second, "it sees that it is first", func() bool { return answered(zktest.OpGetChildren2, path) > lists })
+	eventually(t, 5*time.Second, "it asks for proof", func() bool { return answered(zktest.OpSync, "/") > syncs })
+	select {
+	case r := <-got:
+		t.Fatalf("granted without proof: %+v", r)
+	default:
+	}
+	remove()
+	p.Cut() // what was dropped is never answered; a new connection proves the session as well
+	lease := mustLease(t, got)
+	require.NoError(t, lease.Err())
+	require.Equal(t, session, s.ID())
+	require.Equal(t, node, lease.Node(), "it kept its place")
+	require.NoError(t, lease.Release(bg))
+}
+
+// A waiter's session is ended by force at the moment in which the holder gives the lock back. Whichever comes first: the waiter is granted in the
+// session that ends, and is told of that, or in its next one, in its turn. There are never two holders, but for a lease whose session was ended from
+// outside: that is told as soon as the server's notice arrives, which may be after the next grant.
+func TestExpiryOfAWaiterRacesTheRelease(t *testing.T) {
+	const lanes, rounds = 10, 10
+	var mu sync.Mutex
+	outcomes := make(map[string]int)
+	ss := newSides(t, lanes)
+	others := dialShared(t, WithTimeout(10*time.Second))
+	for lane := range lanes {
+		ss.add("lane "+strconv.Itoa(lane), func(t testing.TB) {
+			c := admin(t)
+			s, p := dialProxy(t, WithTimeout(4*time.Second))
+			for range rounds {
+				what := raceExpiry(t, c, newPath(t), others, s, p)
+				mu.Lock()
+				outcomes[what]++
+				mu.Unlock()
+			}
+		})
+	}
+	ss.wg.Wait()
+	t.Logf("the waiter was granted: %v", outcomes)
+}
+
+func raceExpiry(t testing.TB, c *zk.Conn, path string, others, s *Session, p *zktest.Proxy) (what string) {
+	ctx := within(t, 30*time.Second)
+	grants := make(chan lockResult, 2)
+	queue := func(s *Session, place int) {
+		go func() {
+			lease, err := NewMutex(s, path).Lock(ctx)
+			grants <- lockResult{lease, err}
+		}()
+		eventually(t, 10*time.Second, "it queues", func() bool { return len(children(t, c, path)) == place })
+	}
+	first, err := NewMutex(others, path).Lock(ctx)
+	require.NoError(t, err)
+	queue(s, 2)
+	session := s.ID()
+	require.NotEmpty(t, nodeOf(t, c, path, session))
+	queue(others, 3)
+
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	var expired, released error
+	wg.Go(func() {
+		<-time.After(rand.N(4 * time.Millisecond))
+		expired = expireSession(ctx, p)
+	})
+	wg.Go(func() {
+		<-time.After(rand.N(4 * time.Millisecond))
+		released = first.Release(ctx)
+	})
+
+	// ended tells whether that was a grant in the session that ends, and waits for its loss.
+	ended := func(g lockResult) bool {
+		require.NoError(t, g.err)
+		require.ErrorIs(t, first.Err(), ErrReleased, "granted beside the first holder")
+		if g.lease.hold.session != session {
+			return false
+		}
+		select {
+		case <-g.lease.Done():
+			require.ErrorIs(t, g.lease.Err(), ErrLost)
+		case <-time.After(2 * time.Second):
+			t.Fatalf("%s is held in a session that has ended", g.lease.Node())
+		}
+		what = "in the session that ended"
+		return true
+	}
+	what = "in its next session"
+	for n := 0; n < 2; n++ {
+		g := <-grants
+		if ended(g) {
+			continue
+		}
+		require.NoError(t, g.lease.Err())
+		ok, _, err := c.Exists(g.lease.Node())
+		require.NoError(t, err)
+		require.True(t, ok, "granted without a znode")
+		select { // somebody who is granted beside it
+		case other := <-grants:
+			n++
+			require.True(t, ended(other), "two holders")
+		case <-time.After(rand.N(3 * time.Millisecond)):
+		}
+		require.NoError(t, g.lease.Release(ctx))
+	}
+	wg.Wait()
+	require.NoError(t, expired)
+	require.NoError(t, released)
+	return what
+}
