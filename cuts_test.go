@@ -99,12 +99,12 @@ func (s *side) cleanUp() {
 
 // sides collects small tests and runs them, so many at once.
 type sides struct {
-	t  *testing.T
+	t  testing.TB
 	wg sync.WaitGroup
 	at chan struct{}
 }
 
-func newSides(t *testing.T, atOnce int) *sides { return &sides{t: t, at: make(chan struct{}, atOnce)} }
+func newSides(t testing.TB, atOnce int) *sides { return &sides{t: t, at: make(chan struct{}, atOnce)} }
 
 func (ss *sides) add(name string, fn func(t testing.TB)) {
 	ss.at <- struct{}{}
@@ -1050,6 +1050,8 @@ func TestReleaseWhileDisconnectedIsFinished(t *testing.T) {
 func TestLateReleaseNeverRemovesAnothersZnode(t *testing.T) {
 	bg := context.Background()
 	w := newCutWorld(t)
+	ss := newSides(t, 5)
+	defer ss.wg.Wait()
 	put := func(r *cutRun, l *Lease) {
 		r.Helper()
 		_, err := r.admin.Create(l.Node(), []byte("theirs"), 0, zk.WorldACL(zk.PermAll))
@@ -1078,7 +1080,7 @@ func TestLateReleaseNeverRemovesAnothersZnode(t *testing.T) {
 			require.False(r, q.Op == zktest.OpDelete && q.Path == l.Node() && q.Fate == zktest.FateForwarded, "%s", ops(r.requests()))
 		}
 	}
-	t.Run("session expired", func(t *testing.T) {
+	ss.add("session expired", func(t testing.TB) {
 		r := w.newRun(t, testTimeout)
 		l := r.holding(r.m.Lock(within(t, 5*time.Second)))
 		old := r.s.ID()
@@ -1092,7 +1094,7 @@ func TestLateReleaseNeverRemovesAnothersZnode(t *testing.T) {
 		require.ErrorAs(t, err, &lost)
 		over(r, l, old)
 	})
-	t.Run("session expired while nobody could tell", func(t *testing.T) {
+	ss.add("session expired while nobody could tell", func(t testing.TB) {
 		r := w.newRun(t, time.Second)
 		l := r.holding(r.m.Lock(within(t, 5*time.Second)))
 		old := r.s.ID()
@@ -1105,7 +1107,7 @@ func TestLateReleaseNeverRemovesAnothersZnode(t *testing.T) {
 		r.p.BlackHole(zktest.None)
 		over(r, l, old)
 	})
-	t.Run("released while nobody could tell", func(t *testing.T) {
+	ss.add("released while nobody could tell", func(t testing.TB) {
 		r := w.newRun(t, time.Second)
 		l := r.holding(r.m.Lock(within(t, 5*time.Second)))
 		old := r.s.ID()
@@ -1117,7 +1119,7 @@ func TestLateReleaseNeverRemovesAnothersZnode(t *testing.T) {
 		r.p.Refuse(false)
 		over(r, l, old)
 	})
-	t.Run("deleted by hand", func(t *testing.T) {
+	ss.add("deleted by hand", func(t testing.TB) {
 		r := w.newRun(t, testTimeout)
 		l := r.holding(r.m.Lock(within(t, 5*time.Second)))
 		require.NoError(t, r.admin.Delete(l.Node(), -1))
@@ -1127,7 +1129,7 @@ func TestLateReleaseNeverRemovesAnothersZnode(t *testing.T) {
 		require.ErrorIs(t, l.Release(bg), ErrLost)
 		over(r, l, 0)
 	})
-	t.Run("released before", func(t *testing.T) {
+	ss.add("released before", func(t testing.TB) {
 		r := w.newRun(t, testTimeout)
 		l := r.holding(r.m.Lock(within(t, 5*time.Second)))
 		r.release(l)

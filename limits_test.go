@@ -153,9 +153,11 @@ func TestDialReturnsAtItsTime(t *testing.T) {
 
 // TestCallsReturnAtTheirTimeWithoutAServer makes each call on a Session whose only server has gone, when the Session knows it and when it does not.
 func TestCallsReturnAtTheirTimeWithoutAServer(t *testing.T) {
+	states := newSides(t, 4)
+	defer states.wg.Wait()
 	for how, away := range vanish {
 		for _, known := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, known=%v", how, known), func(t *testing.T) {
+			states.add(fmt.Sprintf("%s, known=%v", how, known), func(t testing.TB) {
 				s, p := dialProxy(t)
 				path, other := newPath(t), newPath(t)
 				var held []*Lease
@@ -300,10 +302,12 @@ func (r *cutRun) staysHealed() {
 // possible.
 func TestWaitingLockReturnsAtItsTime(t *testing.T) {
 	w := newCutWorld(t)
+	ss := newSides(t, 12)
+	defer ss.wg.Wait()
 	for _, end := range []string{"deadline", "cancelled"} {
 		for _, how := range []string{"connected", "refused", "silent"} {
 			for _, call := range []string{"Lock", "Do"} {
-				t.Run(fmt.Sprintf("%s, %s, %s", call, how, end), func(t *testing.T) {
+				ss.add(fmt.Sprintf("%s, %s, %s", call, how, end), func(t testing.TB) {
 					waits := make(chan struct{})
 					var once sync.Once
 					r := w.newRun(t, 4*time.Second, WithTrace(&Trace{Waiting: func(context.Context, string, string, int) { once.Do(func() { close(waits) }) }}))
@@ -407,9 +411,11 @@ func TestCallsReturnAtTheirTimeWhenTheQueueIsFull(t *testing.T) {
 // znode is gone all the same.
 func TestReleaseReturnsAtItsTime(t *testing.T) {
 	w := newCutWorld(t)
+	ss := newSides(t, 6)
+	defer ss.wg.Wait()
 	for _, how := range []string{"before", "after"} {
 		for end := range ends {
-			t.Run(how+", "+end, func(t *testing.T) {
+			ss.add(how+", "+end, func(t testing.TB) {
 				r := w.newRun(t, 4*time.Second)
 				l := r.holding(r.m.Lock(within(t, 5*time.Second)))
 				action := map[string]zktest.Action{"before": zktest.BlackHoleBefore(), "after": zktest.BlackHoleAfter()}[how]
@@ -427,7 +433,7 @@ func TestReleaseReturnsAtItsTime(t *testing.T) {
 		}
 	}
 	const timeout = 2 * time.Second
-	t.Run("no ctx", func(t *testing.T) {
+	ss.add("no ctx", func(t testing.TB) {
 		r := w.newRun(t, timeout)
 		l := r.holding(r.m.Lock(within(t, 5*time.Second)))
 		r.p.BlackHole(zktest.Both)
@@ -440,7 +446,7 @@ func TestReleaseReturnsAtItsTime(t *testing.T) {
 		r.staysHealed()
 		r.settled()
 	})
-	t.Run("Do", func(t *testing.T) {
+	ss.add("Do", func(t testing.TB) {
 		r := w.newRun(t, timeout)
 		fn := make(chan struct{})
 		ctx, cancel := context.WithCancel(context.Background())
@@ -467,10 +473,12 @@ func TestReleaseReturnsAtItsTime(t *testing.T) {
 // TestCloseReturnsAtItsTime closes a Session without a server: at the latest after its timeout, and with an error, for the znodes stay so long.
 func TestCloseReturnsAtItsTime(t *testing.T) {
 	const timeout = time.Second
+	w := newCutWorld(t)
+	ss := newSides(t, 4)
+	defer ss.wg.Wait()
 	for how, away := range vanish {
 		for _, known := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, known=%v", how, known), func(t *testing.T) {
-				w := newCutWorld(t)
+			ss.add(fmt.Sprintf("%s, known=%v", how, known), func(t testing.TB) {
 				r := w.newRun(t, timeout)
 				theirs := r.rivalHolds()
 				other := NewMutex(r.s, r.path+"-other")

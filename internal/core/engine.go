@@ -518,8 +518,15 @@ func (e *Engine) refreshState() {
 		e.setState(Lost)
 	case open:
 		e.setState(Connected)
-	case session != 0 || e.State() != Lost:
+	case e.State() != Lost: // which only a new connection ends
 		e.setState(Suspended)
+	}
+}
+
+// clockOut is what is left to do when the clock that ran out was told. It runs on the tracker.
+func (e *Engine) clockOut(told leaseClock) {
+	if _, _, clock, _ := e.contact.timing(); clock == told {
+		e.setState(Lost)
 	}
 }
 
@@ -597,7 +604,8 @@ func (e *Engine) runClock() {
 				told = clock.s
 				e.cfg.Logger.Warn("zkrecipes: nothing proves any more that the session lives", "session", sessionID(epoch.Session), "since", at.since(clock.s))
 				e.cfg.Listener.ClockOut(epoch.Session)
-				e.tracker.Add(e.refreshState)
+				// The leases have ended by now, and with them what refreshState goes by.
+				e.tracker.Add(func() { e.clockOut(clock) })
 			}
 			if open && !inFlight {
 				if due := heartbeat(clock.t) - at.since(clock.s); due > 0 {
@@ -610,8 +618,9 @@ func (e *Engine) runClock() {
 					})
 				}
 			}
-		} else if !up && users == 0 {
-			wait = time.Second // for the state of an idle session
+		}
+		if !up && e.State() == Suspended {
+			wait = min(wait, max(e.Timeout()/10, 10*time.Millisecond)) // the state of a session without leases has no timer of its own
 			e.tracker.Add(e.refreshState)
 		}
 		timer.Reset(wait)
@@ -693,7 +702,7 @@ func (e *Engine) rebuild(ctx context.Context, c *client) {
 // discard closes a client whose lane is poisoned. It frees its callers; a wedged one keeps its goroutine for ever.
 func discard(c *client) {
 	<-c.made
-	c.conn.Close()
+	go c.conn.Close() // which may wait a second for the answer to a request that nobody will send any more
 	select {
 	case <-drained(c.gone):
 	case <-time.After(time.Second):
@@ -744,7 +753,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	}
 	c.lane.poison()
 	e.stop()
-	c.conn.Close()
+	discard(c)
 	var err error
 	if session != 0 {
 		select {
@@ -757,7 +766,6 @@ func (e *Engine) Close(ctx context.Context) error {
 			}
 		}
 	}
-	discard(c)
 	e.tracker.Add(func() { e.setState(Closed) })
 	var left error
 	if err != nil {
