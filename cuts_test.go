@@ -500,7 +500,7 @@ func (r *cutRun) heals(d time.Duration, struck func() int) {
 func TestNoOrphanWhateverIsCut(t *testing.T) {
 	w := newCutWorld(t)
 	const (
-		atOnce  = 16
+		atOnce  = 32
 		further = 4 // requests of a recovery that the second fault may hit
 	)
 	ss := newSides(t, atOnce)

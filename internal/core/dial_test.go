@@ -400,6 +400,61 @@ func TestCloseLeavesNoSession(t *testing.T) {
 	}
 }
 
+// When Close returns the sockets are closed, however long the client would have gone on to wait for an answer.
+func TestCloseClosesTheSockets(t *testing.T) {
+	for name, silence := range map[string]func(f *fake){
+		"connected": func(*fake) {},
+		"silent":    func(f *fake) { f.onRequest = func(*fakeConn, fakeRequest) bool { return true } },
+		"full":      func(f *fake) { f.onRequest = func(c *fakeConn, _ fakeRequest) bool { <-c.done; return true } },
+		"in a handshake": func(f *fake) {
+			f.onConnect = func(c *fakeConn, _ fakeConnect) bool { <-c.done; return true }
+			f.cut()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				f := newFake(t)
+				var sockets atomic.Int32
+				e, _ := connect(t, Config{Servers: []string{"zk:2181"}, Timeout: time.Minute, Dialer: func(network, addr string, d time.Duration) (net.Conn, error) {
+					c, err := f.Dial(network, addr, d)
+					if err == nil {
+						sockets.Add(1)
+						c = &countedConn{Conn: c, open: &sockets}
+					}
+					return c, err
+				}})
+				silence(f)
+				pass(10 * time.Millisecond)
+				require.NotZero(t, sockets.Load())
+				var wg sync.WaitGroup
+				for range 30 {
+					wg.Go(func() {
+						_, _ = e.Do(context.Background(), func(c Conn) error { _, _, err := c.Get("/"); return err })
+					})
+				}
+				pass(10 * time.Millisecond)
+				began := time.Now()
+				_ = closeWithin(e, time.Second)
+				require.LessOrEqual(t, time.Since(began), 3*time.Second)
+				require.Zero(t, sockets.Load())
+				wg.Wait()
+			})
+		})
+	}
+}
+
+// A countedConn is counted until it is closed.
+type countedConn struct {
+	net.Conn
+	open *atomic.Int32
+	once sync.Once
+}
+
+func (c *countedConn) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.Conn.Close()
+}
+
 // What a server accepts goes out, however large, and what it sends is taken.
 func TestLargeRequestsAndReplies(t *testing.T) {
 	e, _, _ := connectShared(t, Config{Timeout: 10 * time.Second})

@@ -40,7 +40,9 @@ func TestClientThatIsRefusedForEverIsReplaced(t *testing.T) {
 		began := time.Now()
 		pass(0)
 		go func() {
-			epoch, err := e.Await(context.Background())
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			defer cancel()
+			epoch, err := e.Await(ctx)
 			if err != nil {
 				t.Error(err)
 			}

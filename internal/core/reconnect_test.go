@@ -57,6 +57,16 @@ func TestReconnectsUnderLoad(t *testing.T) {
 	mk(t, e, dir, "")
 	stop := load(t, e, dir)
 	defer stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	defer func() { cancel(); wg.Wait() }()
+	for range 8 { // past the gate: what has got into the client's queue when the connection is lost is sent first on the next one
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = e.client.conn.Set(dir, nil, -1)
+			}
+		})
+	}
 	session := e.Epoch().Session
 	for range 100 {
 		conn := e.Epoch().Conn
