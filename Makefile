@@ -20,7 +20,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | awk -F'|' '{ printf "%-22s %s\n", $$1, $$2 }'
 
 test: zookeeper c-compiler check ## everything, with -race on a real ZooKeeper, which is installed if there is none
-	@ZKTEST_REQUIRED=1 scripts/test -race $(TESTFLAGS)
+	@scripts/test -race $(TESTFLAGS)
 
 check: ## gofmt, go vet and staticcheck only
 	scripts/gofmt-check
@@ -35,10 +35,10 @@ fuzz: ## every fuzz target, FUZZTIME (10s) each
 	scripts/fuzz
 
 bench: zookeeper ## the benchmarks of the recipes, on a real ZooKeeper
-	ZKTEST_REQUIRED=1 go test -run '^$$' -bench . -benchmem $(TESTFLAGS) .
+	go test -run '^$$' -bench . -benchmem $(TESTFLAGS) .
 
 cover: zookeeper ## the tests without -race; cover.out has what they reached
-	@ZKTEST_REQUIRED=1 scripts/test -coverpkg=./... -coverprofile=cover.out $(TESTFLAGS)
+	@scripts/test -coverpkg=./... -coverprofile=cover.out $(TESTFLAGS)
 	go tool cover -func=cover.out | tail -n 1
 
 # The path goes through the environment, and as it is: neither make nor a shell reads anything into it.
