@@ -82,3 +82,18 @@ func TestNothingIsLeftAfterTenThousandCycles(t *testing.T) {
 		require.Empty(t, s.holds)
 	}
 }
+
+// A waiter that Close ended leaves no timer behind that would wake it again and again.
+func TestCloseForgetsItsWaiters(t *testing.T) {
+	s, holder := dialShared(t), dialShared(t)
+	path := newPath(t)
+	l, err := NewMutex(holder, path).Lock(context.Background())
+	require.NoError(t, err)
+	waiting := goLock(context.Background(), NewMutex(s, path))
+	waitingFor(t, path, 2)
+	eventually(t, 5*time.Second, "it watches", func() bool { return s.engine.Watched() == 2 })
+	require.NoError(t, s.Close())
+	require.ErrorIs(t, (<-waiting).err, ErrClosed)
+	require.Zero(t, s.engine.Watched())
+	require.NoError(t, l.Release(context.Background()))
+}

@@ -191,7 +191,7 @@ func TestWhyALeaseWasLost(t *testing.T) {
 		survives bool // the ZooKeeper session does, certainly
 	}{
 		{name: "znode deleted", lose: onDeleted, reason: ReasonNodeDeleted, survives: true},
-		{name: "znode deleted while cut off", lose: func(t testing.TB, l *losing) {
+		{name: "znode deleted while cut off", timeout: 4 * time.Second, lose: func(t testing.TB, l *losing) {
 			l.p.Refuse(true)
 			onDeleted(t, l)
 			l.p.Refuse(false)
@@ -203,7 +203,7 @@ func TestWhyALeaseWasLost(t *testing.T) {
 		{name: "session expired", lose: func(t testing.TB, l *losing) {
 			require.NoError(t, expireSession(within(t, 5*time.Second), l.p))
 		}, reason: ReasonSessionExpired, cause: zk.ErrSessionExpired},
-		{name: "session expired while cut off", lose: func(t testing.TB, l *losing) {
+		{name: "session expired while cut off", timeout: 4 * time.Second, lose: func(t testing.TB, l *losing) {
 			l.p.Refuse(true)
 			require.NoError(t, expireSession(within(t, 5*time.Second), l.p))
 			l.p.Refuse(false)
@@ -454,19 +454,21 @@ func TestStatesAroundALoss(t *testing.T) {
 	t.Parallel()
 	around := []State{StateConnected, StateSuspended, StateLost, StateConnected}
 	for _, c := range []struct {
-		name string
-		end  func(t testing.TB, s *Session, p *zktest.Proxy, lease *Lease)
-		same bool
+		name    string
+		timeout time.Duration
+		end     func(t testing.TB, s *Session, p *zktest.Proxy, lease *Lease)
+		same    bool
 	}{
-		{"expired", func(t testing.TB, s *Session, p *zktest.Proxy, _ *Lease) {
+		{"expired", 10 * time.Second, func(t testing.TB, s *Session, p *zktest.Proxy, _ *Lease) {
 			require.NoError(t, expireSession(within(t, 5*time.Second), p))
 			require.Equal(t, StateSuspended, s.State())
 		}, false},
-		{"clock ran out", func(_ testing.TB, _ *Session, _ *zktest.Proxy, lease *Lease) { <-lease.Done() }, true},
+		// What is left of the timeout then is more than the pause between two attempts to connect.
+		{"clock ran out", 6 * time.Second, func(_ testing.TB, _ *Session, _ *zktest.Proxy, lease *Lease) { <-lease.Done() }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			told := &hooks{}
-			s, p := dialProxy(t, WithTimeout(3*time.Second), WithTrace(told.trace()))
+			s, p := dialProxy(t, WithTimeout(c.timeout), WithTrace(told.trace()))
 			session := s.ID()
 			lease, err := NewMutex(s, newPath(t)).Lock(within(t, 5*time.Second))
 			require.NoError(t, err)

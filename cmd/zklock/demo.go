@@ -60,8 +60,8 @@ func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		return err
 	}
 	switch {
-	case rounds <= hangIn:
-		return usageError{fmt.Sprintf("-rounds %d: at least %d, a worker is killed in that round", rounds, hangIn+1)}
+	case rounds < hangIn+2:
+		return usageError{fmt.Sprintf("-rounds %d: at least %d, so that somebody still waits when a worker is killed", rounds, hangIn+2)}
 	case hold <= 0 || timeout <= 0 || limit <= 0:
 		return usageError{"-hold, -timeout and -limit must be positive"}
 	}
@@ -111,8 +111,9 @@ type demo struct {
 
 	mu      sync.Mutex
 	events  []event
-	killed  int64 // when the victim was dead, in Unix nanoseconds
-	granted bool  // somebody was granted after that
+	ready   sync.WaitGroup // workers that are not connected yet
+	killed  int64          // when the victim was dead, in Unix nanoseconds
+	granted bool           // somebody was granted after that
 }
 
 func (d *demo) line(who, verb, text string) {
@@ -133,6 +134,7 @@ func (d *demo) run(ctx context.Context, c workerConfig) error {
 	if err := os.WriteFile(c.counter, []byte("0"), 0o600); err != nil {
 		return err
 	}
+	d.ready.Add(workers)
 	var wg sync.WaitGroup
 	errs := make([]error, workers)
 	for i := range workers {
@@ -155,6 +157,8 @@ func (d *demo) run(ctx context.Context, c workerConfig) error {
 
 // worker runs one worker process to its end.
 func (d *demo) worker(ctx context.Context, self string, c workerConfig) error {
+	connected := sync.OnceFunc(d.ready.Done)
+	defer connected()
 	cmd := exec.CommandContext(ctx, self, c.args()...)
 	cmd.WaitDelay = 5 * time.Second
 	stdin, err := cmd.StdinPipe() // it ends with this process, and the worker with it
@@ -170,10 +174,18 @@ func (d *demo) worker(ctx context.Context, self string, c workerConfig) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
+	go func() {
+		d.ready.Wait() // nobody begins before all are there, or have failed
+		_, _ = stdin.Write([]byte{'\n'})
+	}()
 	killed, held := false, 0
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			continue
+		}
+		if e.Kind == kindReady {
+			connected()
 			continue
 		}
 		d.take(e)
@@ -185,6 +197,7 @@ func (d *demo) worker(ctx context.Context, self string, c workerConfig) error {
 			held++
 		}
 	}
+	connected()
 	err = cmd.Wait()
 	switch {
 	case killed:

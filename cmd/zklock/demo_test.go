@@ -87,10 +87,10 @@ func TestDemoOnAGivenServer(t *testing.T) {
 
 func TestDemoStartsAServerOfItsOwn(t *testing.T) {
 	t.Parallel()
-	code, out := zklock(t, "demo", "-timeout", "1s", "-hold", "50ms", "-rounds", "2")
+	code, out := zklock(t, "demo", "-timeout", "1s", "-hold", "50ms", "-rounds", "4")
 	require.Equal(t, exitOK, code, out)
 	require.Contains(t, out, "started for this demo")
-	require.Contains(t, out, "5 critical sections")
+	require.Contains(t, out, "9 critical sections")
 }
 
 func TestDemoNoticesThatExclusionIsBroken(t *testing.T) {
@@ -122,7 +122,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"dance"}, exitUsage, `no command "dance"`},
 		{[]string{"demo", "-bogus"}, exitUsage, "-bogus"},
 		{[]string{"demo", "extra"}, exitUsage, `"extra"`},
-		{[]string{"demo", "-rounds", "1"}, exitUsage, "-rounds"},
+		{[]string{"demo", "-rounds", "2"}, exitUsage, "-rounds"},
 		{[]string{"demo", "-hold", "-1s"}, exitUsage, "positive"},
 		{[]string{"demo", "-servers", "host:port"}, exitUsage, "host:port"},
 	} {

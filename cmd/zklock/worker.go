@@ -29,6 +29,7 @@ type event struct {
 
 // Kinds of events.
 const (
+	kindReady  = "ready"  // connected; waits for a byte on stdin
 	kindWaits  = "waits"  // somebody is ahead
 	kindHolds  = "holds"  // granted
 	kindDone   = "done"   // the critical section is over; sent before the release
@@ -65,7 +66,8 @@ func (c *workerConfig) args() []string {
 	}
 }
 
-// runWorker is one process of the demo. It tells what it does in JSON lines on stdout, and ends when stdin does: with whoever started it.
+// runWorker is one process of the demo. It tells what it does in JSON lines on stdout, begins when it gets a byte on stdin, and ends when stdin does: with
+// whoever started it.
 func runWorker(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c workerConfig
 	if err := parse(c.flags(), args, stderr); err != nil {
@@ -73,8 +75,12 @@ func runWorker(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	started := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
+		if _, err := os.Stdin.Read(make([]byte, 1)); err == nil {
+			close(started)
+			_, _ = io.Copy(io.Discard, os.Stdin)
+		}
 		cancel()
 	}()
 	var mu sync.Mutex
@@ -85,14 +91,14 @@ func runWorker(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		e.At, e.Worker = time.Now().UnixNano(), c.name
 		_ = out.Encode(e)
 	}
-	if err := c.work(ctx, say); err != nil && ctx.Err() == nil {
+	if err := c.work(ctx, started, say); err != nil && ctx.Err() == nil {
 		say(event{Kind: kindFailed, Text: err.Error()})
 		return err
 	}
 	return nil
 }
 
-func (c *workerConfig) work(ctx context.Context, say func(event)) error {
+func (c *workerConfig) work(ctx context.Context, started <-chan struct{}, say func(event)) error {
 	servers, namespace, err := zkrecipes.ParseConnectString(c.servers)
 	if err != nil {
 		return err
@@ -109,6 +115,12 @@ func (c *workerConfig) work(ctx context.Context, say func(event)) error {
 	}
 	defer session.Close()
 	mutex = zkrecipes.NewMutex(session, c.path, zkrecipes.WithOwner(zkrecipes.Owner(c.name)))
+	say(event{Kind: kindReady})
+	select {
+	case <-started:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	for round := range c.rounds {
 		if err := c.round(ctx, mutex, round, say); err != nil {
 			return err
@@ -174,7 +186,7 @@ func readCounter(file string) (int, error) {
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil {
-		return 0, fmt.Errorf("counter file: %w", err)
+		return 0, fmt.Errorf("EXCLUSION BROKEN: the counter was read while it was written: %w", err)
 	}
 	return n, nil
 }

@@ -775,6 +775,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.wg.Wait()
 	e.tracker.Stop()
 	<-e.tracker.Done()
+	e.hub.close()
 	return err
 }
 

@@ -218,6 +218,18 @@ func (h *hub) recheck(wake Wake) {
 	}
 }
 
+// close ends all subscriptions; a contender that waited when the engine was closed never cancels its own.
+func (h *hub) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range h.m {
+		for s := range w.subs {
+			s.safety.Stop()
+		}
+	}
+	clear(h.m)
+}
+
 // Watched returns how many paths have a subscriber or an outstanding watch.
 func (e *Engine) Watched() int {
 	e.hub.mu.Lock()
