@@ -60,7 +60,7 @@ type client interface {
 	failed(err error)
 	waiting(ahead int)
 	ownEvent(core.Wake)
-	look(hard bool)
+	look() // reads the own znode and sets the watch on it, in the background
 }
 
 // A verdict is the answer to an offered grant.
@@ -170,7 +170,7 @@ func (c *contender) step() (over bool) {
 			switch c.client.granted(*c.made, c.own) {
 			case grantTaken:
 				c.unwatch()
-				c.client.look(false)
+				c.client.look()
 				return true
 			case grantUnwanted:
 				return c.end(context.Canceled)

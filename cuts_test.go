@@ -564,16 +564,16 @@ func faultSets(n, further int) (sets [][]fault) {
 }
 
 // TestNoOrphanAfterABlackHole swallows the answer to each request of each call and all that follows. The connection is healed at once, with which it is
-// reset, or only when the session is over.
+// reset; or when the clock has ended the lease but not the server the session; or when the session is over.
 func TestNoOrphanAfterABlackHole(t *testing.T) {
 	w := newCutWorld(t)
-	ss := newSides(t, 24)
+	ss := newSides(t, 32)
 	defer ss.wg.Wait()
 	for _, c := range calls() {
 		for _, hole := range []struct {
 			timeout, until time.Duration
 			loss           bool
-		}{{testTimeout, 0, false}, {time.Second, 1500 * time.Millisecond, true}} {
+		}{{testTimeout, 0, false}, {3 * time.Second, 2300 * time.Millisecond, true}, {time.Second, 1500 * time.Millisecond, true}} {
 			for i := range 9 { // no call makes more requests
 				ss.add(fmt.Sprintf("%s, hole of %v after %d", c.name, hole.until, i), func(t testing.TB) {
 					r := w.newRun(t, hole.timeout)
@@ -819,6 +819,9 @@ func TestRetriedCreateLeavesOneZnode(t *testing.T) {
 			for _, q := range r.requests() {
 				if q.Op == zktest.OpCreate {
 					n++
+				}
+				if q.Op == zktest.OpGetData {
+					require.Equal(r, l.Node(), q.Path, "it waited behind its own: %s", ops(r.requests()))
 				}
 			}
 			require.Equal(r, c.made, n, "%s", ops(r.requests()))

@@ -78,8 +78,8 @@ type hold struct {
 	limit    *time.Timer // of WithMaxHold
 	deadline time.Time
 
-	looking, again, hard bool // the own znode is being read; once more; and not only from a watch
-	place                int  // what Trace.Waiting was last told
+	looking, again bool // the own znode is being read; once more
+	place          int  // what Trace.Waiting was last told
 }
 
 type phase int
@@ -340,15 +340,14 @@ func (h *hold) ownEvent(w core.Wake) {
 	case ph == held && w == core.Deleted:
 		h.s.loseNow(h, ReasonNodeDeleted, nil)
 	case ph == held:
-		h.look(w == core.Safety)
+		h.look()
 	}
 }
 
-// look reads the own znode of a held lease in the background and sets the watch on it. A hard look asks the server even if a watch is outstanding.
-func (h *hold) look(hard bool) {
+// look reads the own znode of a held lease in the background and sets the watch on it.
+func (h *hold) look() {
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()
-	h.hard = h.hard || hard
 	if h.looking {
 		h.again = true
 		return
@@ -360,16 +359,9 @@ func (h *hold) readOwn() {
 	s, e := h.s, h.s.engine
 	for {
 		s.mu.Lock()
-		hard := h.hard
-		h.hard, h.again = false, false
+		h.again = false
 		s.mu.Unlock()
 		node, span, err := h.own.Arm(e.Context())
-		if err == nil && hard {
-			span, err = e.Do(e.Context(), func(c core.Conn) (err error) {
-				node.Data, node.Stat, err = c.Get(h.node)
-				return err
-			})
-		}
 		if errors.Is(err, zk.ErrNoNode) && span.SameSession() && span.After.Session == h.session {
 			s.loseNow(h, ReasonNodeDeleted, nil)
 		}

@@ -584,6 +584,7 @@ func (e *Engine) runClock() {
 	var told instant // the S for which ClockOut was told
 	syncing := make(chan struct{}, 1)
 	inFlight := false
+	var asked instant // when the last sync was sent; one that proved nothing is not repeated at once
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -608,10 +609,14 @@ func (e *Engine) runClock() {
 				e.tracker.Add(func() { e.clockOut(clock) })
 			}
 			if open && !inFlight {
-				if due := heartbeat(clock.t) - at.since(clock.s); due > 0 {
+				due := heartbeat(clock.t) - at.since(clock.s)
+				if !asked.isZero() {
+					due = max(due, heartbeat(clock.t)/2-at.since(asked))
+				}
+				if due > 0 {
 					wait = min(wait, due)
 				} else {
-					inFlight = true
+					inFlight, asked = true, at
 					e.wg.Go(func() {
 						_, _ = conn.Sync("/")
 						syncing <- struct{}{}

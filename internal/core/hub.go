@@ -72,6 +72,7 @@ type Sub struct {
 	key    watchKey
 	fn     func(Wake)
 	safety *time.Timer
+	doubt  bool // since the last Safety nothing was asked; under hub.mu
 }
 
 func newHub(e *Engine) *hub { return &hub{e: e, m: make(map[watchKey]*watch)} }
@@ -88,17 +89,19 @@ func (e *Engine) Watch(path string, kind Kind, fn func(Wake)) *Sub {
 	}
 	w.subs[s] = struct{}{}
 	s.safety = time.AfterFunc(safetyCheck+rand.N(safetyCheck/4), func() {
-		s.rearmSafety()
+		s.doubtWatch()
 		fn(Safety)
 	})
 	return s
 }
 
-func (s *Sub) rearmSafety() {
+// doubtWatch lets the next Arm ask the server even if a watch is outstanding.
+func (s *Sub) doubtWatch() {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
 	if w := s.hub.m[s.key]; w != nil {
 		if _, ok := w.subs[s]; ok {
+			s.doubt = true
 			s.safety.Reset(safetyCheck + rand.N(safetyCheck/4))
 		}
 	}
@@ -119,48 +122,66 @@ func (s *Sub) Cancel() {
 	}
 }
 
-// Arm makes sure that a watch is outstanding on the current connection and returns what its read found. When another subscriber's watch is, no request
-// is made. The error is zk.ErrNoNode for a missing node (Data, Children), or that of the read.
+// Arm makes sure that a watch is outstanding on the current connection and returns what its read found. When one is already, no request is made, but
+// for a first look after Safety, which asks the server. The error is zk.ErrNoNode for a missing node (Data, Children), or that of the read.
 func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 	h := s.hub
 	epoch := h.e.Epoch()
 	h.mu.Lock()
 	w := h.m[s.key]
-	if w == nil { // cancelled
+	if w == nil { // cancelled, or ended by Close
 		h.mu.Unlock()
+		if h.e.ctx.Err() != nil {
+			return Node{}, Span{}, ErrClosed
+		}
 		return Node{}, Span{}, context.Canceled
 	}
-	if w.armed == epoch && epoch.Session != 0 && h.e.Ready() {
+	joined := w.armed == epoch && epoch.Session != 0 && h.e.Ready()
+	if joined && !s.doubt {
 		node := w.node
 		h.mu.Unlock()
 		return node, Span{epoch, epoch}, nil
 	}
+	s.doubt = false
 	seen := w.seen
 	h.mu.Unlock()
 
 	var node Node
 	span, err := h.e.Do(ctx, func(c Conn) (err error) {
-		switch s.key.kind {
-		case Data:
-			node.Data, node.Stat, _, err = c.GetW(s.key.path)
-		case Children:
-			node.Children, node.Stat, _, err = c.ChildrenW(s.key.path)
-		case Presence:
-			var ok bool
-			if ok, node.Stat, _, err = c.ExistsW(s.key.path); !ok {
-				node.Stat = nil
-			}
-		}
+		node, err = s.read(c, !joined)
 		return err
 	})
 	if err == nil && span.SameConn() {
 		h.mu.Lock()
-		if w.seen == seen && h.m[s.key] == w {
+		if w.seen == seen && h.m[s.key] == w && (!joined || w.armed == span.After) {
 			w.armed, w.node = span.After, node
 		}
 		h.mu.Unlock()
 	}
 	return node, span, err
+}
+
+// read makes the read of the subscription's kind, with a watch or without: every watch that is set costs the client memory until it fires.
+func (s *Sub) read(c Conn, watch bool) (n Node, err error) {
+	path, ok := s.key.path, true
+	switch {
+	case s.key.kind == Data && watch:
+		n.Data, n.Stat, _, err = c.GetW(path)
+	case s.key.kind == Data:
+		n.Data, n.Stat, err = c.Get(path)
+	case s.key.kind == Children && watch:
+		n.Children, n.Stat, _, err = c.ChildrenW(path)
+	case s.key.kind == Children:
+		n.Children, n.Stat, err = c.Children(path)
+	case watch:
+		ok, n.Stat, _, err = c.ExistsW(path)
+	default:
+		ok, n.Stat, err = c.Exists(path)
+	}
+	if !ok {
+		n.Stat = nil
+	}
+	return n, err
 }
 
 // dispatch takes a watch event. It runs on the tracker.
