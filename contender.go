@@ -203,8 +203,7 @@ func (c *contender) end(err error) bool {
 			case <-c.ctx.Done():
 			}
 		}
-		ahead := c.whoIsAhead()
-		err = &Error{Ahead: ahead, Err: also(heldText(ahead, 0), ErrHeld)}
+		err = &Error{Ahead: c.whoIsAhead(), Err: ErrHeld}
 	}
 	c.e.Leave()
 	c.client.failed(err)

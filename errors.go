@@ -173,9 +173,6 @@ func heldText(ahead Participants, own int64) string {
 
 // callError makes what a call returns from what the engine returned.
 func callError(op, path string, err error) *Error {
-	if e, ok := err.(*Error); ok { // the contender's, which knows who is ahead but not who asked
-		return &Error{Op: op, Path: path, Ahead: e.Ahead, Err: e.Err}
-	}
 	if errors.Is(err, core.ErrTooLarge) {
 		err = invalid("%w", err)
 	}

@@ -234,10 +234,26 @@ func (s *Session) wait(ctx context.Context, op string, j *joiner) (*Lease, error
 }
 
 func (j *joiner) take(op string, r result) (*Lease, error) {
+	if e, ok := r.err.(*Error); ok { // the contender's, which knows who is ahead but not who asked
+		return nil, j.hold.s.heldError(op, j.spec.path, e.Ahead)
+	}
 	if r.err != nil {
 		return nil, callError(op, j.spec.path, r.err)
 	}
 	return r.lease, nil
+}
+
+// heldError is a TryLock's: somebody stands in the way. It asks nobody who that is, but knows its own.
+func (s *Session) heldError(op, path string, ahead Participants) *Error {
+	ahead = slices.Clone(ahead)
+	s.mu.Lock()
+	for _, h := range s.holds {
+		if h.phase == held && h.node == ahead[0].Node {
+			ahead[0].Owner, ahead[0].Session, ahead[0].Token = h.key.owner, h.session, h.token
+		}
+	}
+	s.mu.Unlock()
+	return &Error{Op: op, Path: path, Ahead: ahead, Err: also(heldText(ahead, s.ID()), ErrHeld)}
 }
 
 // endHold takes a hold out of the table; mu is held.

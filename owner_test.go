@@ -144,6 +144,26 @@ func TestNoReentryAcrossPathsAndEndedLeases(t *testing.T) {
 	require.NoError(t, other.Release(bg))
 }
 
+// Who waits for himself is told what to do.
+func TestSelfDeadlockSaysWhatToDo(t *testing.T) {
+	s := dialShared(t)
+	m := NewMutex(s, newPath(t))
+	l, err := m.Lock(context.Background())
+	require.NoError(t, err)
+	_, try := m.TryLock(within(t, 5*time.Second))
+	_, lock := m.Lock(within(t, 100*time.Millisecond))
+	for _, err := range []error{try, lock} {
+		require.ErrorIs(t, err, ErrHeld)
+		require.Contains(t, err.Error(), "this Session")
+		require.Contains(t, err.Error(), "Lease.Context")
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, l.Owner(), e.Ahead[0].Owner)
+		require.Equal(t, l.Token(), e.Ahead[0].Token)
+	}
+	require.NoError(t, l.Release(context.Background()))
+}
+
 func TestContextWithOwnerSeparatesGoroutinesOfALease(t *testing.T) {
 	s := dialShared(t)
 	m := NewMutex(s, newPath(t))
