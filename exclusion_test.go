@@ -74,7 +74,7 @@ func TestProcessesExcludeEachOther(t *testing.T) {
 //   - An increment of the eighth counts only if the register took it, and the number is the count of those taken: a lease that had been lost without a
 //     later access yet does no harm, and one with a later access is refused. That holds because a later grant has the greater token.
 func TestProcessBehindABrokenNetworkHarmsNobody(t *testing.T) {
-	const rounds = 25
+	const rounds = 60
 	counter, path, reg := newCounter(t), newPath(t), newRegister(t)
 	proxy := zktest.NewProxy(t, zktest.Shared(t).Addrs()[0])
 	healthy := task{

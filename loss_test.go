@@ -464,7 +464,7 @@ func TestStatesAroundALoss(t *testing.T) {
 			require.Equal(t, StateSuspended, s.State())
 		}, false},
 		// What is left of the timeout then is more than the pause between two attempts to connect.
-		{"clock ran out", 6 * time.Second, func(_ testing.TB, _ *Session, _ *zktest.Proxy, lease *Lease) { <-lease.Done() }, true},
+		{"clock ran out", 10 * time.Second, func(t testing.TB, _ *Session, _ *zktest.Proxy, lease *Lease) { mustBeLost(t, lease, ReasonUnconfirmed) }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			told := &hooks{}
@@ -472,6 +472,7 @@ func TestStatesAroundALoss(t *testing.T) {
 			session := s.ID()
 			lease, err := NewMutex(s, newPath(t)).Lock(within(t, 5*time.Second))
 			require.NoError(t, err)
+			eventually(t, 5*time.Second, "connected", func() bool { return s.State() == StateConnected })
 			seen := followStates(t, s)
 			eventually(t, 5*time.Second, "the loop runs", func() bool { return len(seen()) == 1 })
 			busy, busySeen := make(chan struct{}), make(chan []State, 1)
@@ -545,9 +546,10 @@ func TestBlockedHooksDelayNoLoss(t *testing.T) {
 				require.NoError(t, c.Delete(l.Node(), -1))
 				mustBeLost(t, l, ReasonNodeDeleted)
 			} else {
+				eventually(t, 5*time.Second, "connected", func() bool { return s.State() == StateConnected })
 				p.Cut()
 			}
-			<-called // and it does not return
+			awaitCall(t, called) // and it does not return
 
 			deleted, expired := lock(), lock()
 			require.NoError(t, c.Delete(deleted.Node(), -1))
@@ -574,14 +576,19 @@ func TestBlockedHooksDelayNoLoss(t *testing.T) {
 			unblock()
 			if name == "Lost" { // all are told in the end
 				for range 4 {
-					select {
-					case <-called:
-					case <-time.After(5 * time.Second):
-						t.Fatal("a hook was not called")
-					}
+					awaitCall(t, called)
 				}
 			}
 			require.ErrorIs(t, silent.Release(bg), ErrLost)
 		})
+	}
+}
+
+func awaitCall(t testing.TB, called <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-called:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the hook was not called")
 	}
 }

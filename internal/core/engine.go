@@ -480,9 +480,21 @@ func (e *Engine) hasSession(c *client) {
 	})
 }
 
+// openGate lets requests in, after it was told that the engine is connected: who gets in has a right to see that. It runs on the tracker.
 func (e *Engine) openGate(c *client, epoch Epoch) {
+	usable := func() bool { // mu is held
+		now, up, _, _ := e.contact.timing()
+		return up && now == epoch && !e.closing && e.client == c && e.open != epoch
+	}
 	e.mu.Lock()
-	if now, up, _, _ := e.contact.timing(); !up || now != epoch || e.closing || e.client != c || e.open == epoch {
+	ok := usable()
+	e.mu.Unlock()
+	if !ok {
+		return
+	}
+	e.setState(Connected)
+	e.mu.Lock()
+	if !usable() { // its end is on its way here
 		e.mu.Unlock()
 		return
 	}
@@ -492,7 +504,6 @@ func (e *Engine) openGate(c *client, epoch Epoch) {
 	close(e.opened)
 	e.mu.Unlock()
 	e.cfg.Logger.Info("zkrecipes: connected", "session", sessionID(epoch.Session), "timeout", e.Timeout())
-	e.refreshState()
 	e.hub.recheck(Recheck)
 	e.reaper.kick()
 	e.wakeClock()
