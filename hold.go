@@ -291,7 +291,8 @@ func (h *hold) granted(made core.Created, own *core.Sub) verdict {
 	if h.phase != acquiring {
 		return grantUnwanted
 	}
-	if s.ID() != made.Session || s.engine.Left(made.Session) <= 0 {
+	// Whatever ends leases is known to the engine before it is told here, under mu: a grant that does not see it will be told.
+	if s.engine.Left(made.Session) <= 0 || s.cfg.strict && !s.engine.Ready() {
 		return grantStale
 	}
 	h.phase = held
@@ -378,7 +379,10 @@ func (h *hold) readOwn() {
 		h.again = false
 		s.mu.Unlock()
 		node, span, err := h.own.Arm(e.Context())
-		if errors.Is(err, zk.ErrNoNode) && span.SameSession() && span.After.Session == h.session {
+		switch {
+		case s.engine.Over(h.session):
+			s.loseNow(h, ReasonSessionExpired, zk.ErrSessionExpired)
+		case errors.Is(err, zk.ErrNoNode) && span.SameSession() && span.After.Session == h.session:
 			s.loseNow(h, ReasonNodeDeleted, nil)
 		}
 		s.mu.Lock()
@@ -403,7 +407,7 @@ func (h *hold) readOwn() {
 func (s *Session) proof(h *hold) LossReason {
 	switch {
 	case s.engine.Left(h.session) <= 0:
-		if s.ID() != h.session {
+		if s.engine.Over(h.session) {
 			return ReasonSessionExpired
 		}
 		return ReasonUnconfirmed

@@ -13,7 +13,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,7 +41,8 @@ type task struct {
 	Rounds   int           // 0: until stopped
 	Counter  string        // a file with a number, protected by nothing but the lock; empty: none
 	Register string        // host:port of a register; empty: none
-	Linger   time.Duration // at most, between a read of the register and the write
+	Name     string        // who it is to the register
+	Linger   time.Duration // at most, between a read and the write
 }
 
 // A report is what a worker answers.
@@ -113,10 +113,10 @@ func (t task) increment(ctx context.Context, s *Session) (r report, err error) {
 			r.Rounds++
 			if reg != nil {
 				lease, _ := LeaseFromContext(ctx)
-				fatal = reg.increment(lease, t.Linger, &r)
+				fatal = reg.increment(lease, t, &r)
 			}
 			if t.Counter != "" && fatal == nil {
-				if fatal = incrementFile(t.Counter); fatal == nil {
+				if fatal = incrementFile(t.Counter, t.Linger); fatal == nil {
 					r.Counted++
 				}
 			}
@@ -137,7 +137,7 @@ func (t task) increment(ctx context.Context, s *Session) (r report, err error) {
 }
 
 // incrementFile reads a number and writes it back, plus one. Whoever does so at the same time loses an increment, or reads half a number.
-func incrementFile(name string) error {
+func incrementFile(name string, linger time.Duration) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func incrementFile(name string) error {
 	if err != nil {
 		return fmt.Errorf("the counter was read while it was written: %w", err)
 	}
-	runtime.Gosched()
+	<-time.After(rand.N(linger + 1))
 	return os.WriteFile(name, []byte(strconv.Itoa(n+1)), 0o600)
 }
 
@@ -160,16 +160,15 @@ type register struct {
 	mu      sync.Mutex
 	token   Token
 	value   int
-	written int
+	written map[string]int // by name
 	refused int
-	holders int // tokens seen
 	conns   []net.Conn
 }
 
 func newRegister(t testing.TB) *register {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	g := &register{listener: l}
+	g := &register{listener: l, written: make(map[string]int)}
 	g.wg.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -194,7 +193,13 @@ func newRegister(t testing.TB) *register {
 	return g
 }
 
-// serve answers "read TOKEN" and "write TOKEN VALUE" with "ok VALUE" or "old TOKEN".
+func (g *register) writtenBy(name string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.written[name]
+}
+
+// serve answers "read TOKEN" and "write TOKEN VALUE NAME" with "ok VALUE" or "old TOKEN".
 func (g *register) serve(c net.Conn) {
 	lines := bufio.NewScanner(c)
 	for lines.Scan() {
@@ -205,23 +210,20 @@ func (g *register) serve(c net.Conn) {
 }
 
 func (g *register) access(line string) string {
-	var verb string
+	var verb, name string
 	var token Token
 	var value int
-	_, _ = fmt.Sscan(line, &verb, &token, &value) // a read has no value
+	_, _ = fmt.Sscan(line, &verb, &token, &value, &name) // a read ends early
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if token < g.token {
 		g.refused++
 		return fmt.Sprintf("old %d", g.token)
 	}
-	if token > g.token {
-		g.token = token
-		g.holders++
-	}
+	g.token = token
 	if verb == "write" {
 		g.value = value
-		g.written++
+		g.written[name]++
 	}
 	return fmt.Sprintf("ok %d", g.value)
 }
@@ -254,12 +256,15 @@ func (c *registerClient) call(format string, args ...any) (value int, took bool,
 	return value, verb == "ok", err
 }
 
-// increment reads the register and writes it back, plus one.
-func (c *registerClient) increment(lease *Lease, linger time.Duration, r *report) error {
+// increment reads the register and writes it back, plus one, some time later; meanwhile it goes on reading, and takes no notice of its lease.
+func (c *registerClient) increment(lease *Lease, t task, r *report) error {
 	value, took, err := c.call("read %d", lease.Token())
+	for end := time.Now().Add(rand.N(t.Linger + 1)); err == nil && took && time.Now().Before(end); {
+		<-time.After(min(t.Linger, 2*time.Millisecond))
+		value, took, err = c.call("read %d", lease.Token())
+	}
 	if err == nil && took {
-		<-time.After(rand.N(linger + 1))
-		if _, took, err = c.call("write %d %d", lease.Token(), value+1); err == nil && took {
+		if _, took, err = c.call("write %d %d %s", lease.Token(), value+1, t.Name); err == nil && took {
 			r.Written++
 		}
 	}

@@ -42,7 +42,7 @@ type parcel struct {
 
 // maxQueued bounds what a stalled line keeps. A sender that has more than that
 // to say is stalled by TCP itself.
-const maxQueued = 64 << 20
+const maxQueued = 16 << 20
 
 func newLine(l *link, dir Direction, src, dst *net.TCPConn) *line {
 	return &line{

@@ -200,12 +200,18 @@ func (p *Proxy) Refuse(on bool) {
 func (p *Proxy) BlackHole(d Direction) { p.blackHole(d, nil, None) }
 
 // blackHole also marks that l has lost a frame in direction lost, in the same
-// step, so that nobody sees a lossy link without its hole.
+// step, so that nobody sees a lossy link without its hole. A link that was
+// closed meanwhile has no say any more: what Cut has ended must not begin a
+// black hole afterwards.
 func (p *Proxy) blackHole(d Direction, l *link, lost Direction) {
 	p.faults.Lock()
 	defer p.faults.Unlock()
 	p.mu.Lock()
 	if l != nil {
+		if l.closed {
+			p.mu.Unlock()
+			return
+		}
 		l.lost |= lost
 	}
 	p.hole = d

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -397,24 +398,88 @@ func TestStall(t *testing.T) {
 		}
 		require.True(t, bytes.Equal(big, s.frame()))
 	})
+	t.Run("begun in the middle of a write", func(t *testing.T) {
+		r := newRig(t)
+		c, s := r.connect()
+		big := make([]byte, 16<<20)
+		_, _ = rand.Read(big)
+		clear(big[:8])
+		go c.Write(framed(big))
+		eventually(t, "write begun", func() bool { return r.p.Counts().Requests[zktest.OpUnknown] == 1 })
+		r.p.Stall(zktest.ToServer)
+		got := s.drain(glance) // what had left the proxy before
+		require.Less(t, len(got), len(big))
+		r.p.Stall(zktest.None)
+		for len(got) < 4+len(big) {
+			got = append(got, s.drain(glance)...)
+		}
+		require.True(t, bytes.Equal(framed(big), got))
+	})
 	t.Run("more than the proxy keeps", func(t *testing.T) {
 		r := newRig(t)
 		c, s := r.connect()
 		r.p.Stall(zktest.ToServer)
-		piece := make([]byte, 8<<20)
+		piece := make([]byte, 4<<20)
+		const pieces = 20
+		var written atomic.Int32
 		go func() {
-			for range 20 {
+			for range pieces {
 				if _, err := c.Write(framed(piece)); err != nil {
+					return
+				}
+				written.Add(1)
+			}
+		}()
+		eventually(t, "the proxy is full", func() bool { return written.Load() >= 4 })
+		for range 10 {
+			s.expectSilence()
+		}
+		require.Less(t, written.Load(), int32(pieces), "TCP stalls the sender")
+		r.p.Stall(zktest.None)
+		for range pieces {
+			require.Len(t, s.frame(), len(piece))
+		}
+	})
+}
+
+// TestNoStreamWithAHole checks that a server never sees a later frame without
+// the earlier ones, whenever a black hole opens and closes.
+func TestNoStreamWithAHole(t *testing.T) {
+	r := newRig(t)
+	for range 40 {
+		c, s := r.connect()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for xid := int32(0); ; xid++ {
+				if _, err := c.Write(framed(request(xid, zktest.OpExists, "/a"))); err != nil {
 					return
 				}
 			}
 		}()
-		s.expectSilence()
-		r.p.Stall(zktest.None)
-		for range 20 {
-			require.Len(t, s.frame(), len(piece))
+		s.frame()
+		healed := make(chan struct{})
+		go func() {
+			defer close(healed)
+			r.p.BlackHole(zktest.ToServer)
+			r.p.BlackHole(zktest.None)
+			r.p.Stall(zktest.ToServer)
+			r.p.BlackHole(zktest.Both)
+			r.p.Stall(zktest.None)
+			r.p.BlackHole(zktest.None)
+			r.p.Cut()
+		}()
+		for xid := int32(1); ; xid++ {
+			b, err := s.read(patience)
+			if err != nil {
+				require.ErrorIs(t, err, syscall.ECONNRESET)
+				break
+			}
+			require.Equal(t, request(xid, zktest.OpExists, "/a"), b)
 		}
-	})
+		<-done
+		<-healed
+	}
 }
 
 func TestDelay(t *testing.T) {
@@ -513,6 +578,29 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// TestCloseWaits checks that the proxy runs no function of the test's after
+// Close.
+func TestCloseWaits(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.connect()
+	entered, leave, closed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	r.on(zktest.AllRequests, zktest.Call(func(zktest.Frame) { close(entered); <-leave }))
+	c.send(request(1, zktest.OpCreate, "/a"))
+	<-entered
+	go func() {
+		r.p.Close()
+		close(closed)
+	}()
+	c.expectReset()
+	select {
+	case <-closed:
+		t.Fatal("closed while a Call runs")
+	case <-time.After(glance):
+	}
+	close(leave)
+	<-closed
+}
+
 // TestStorm has clients reconnect while every fault is set and healed at once:
 // for the race detector, and for a deadlock.
 func TestStorm(t *testing.T) {
@@ -582,7 +670,9 @@ func TestStorm(t *testing.T) {
 			t.Fatal("deadlock")
 		}
 	}
-	// It still works after all that.
+	// It still works after all that. Nothing of the connections that Refuse has
+	// cut may act any more.
+	r.p.Refuse(true)
 	r.p.BlackHole(zktest.None)
 	r.p.Stall(zktest.None)
 	r.p.Delay(0)
@@ -591,6 +681,7 @@ func TestStorm(t *testing.T) {
 	r.p.SetTarget(l.Addr().String())
 	r.l = l
 	r.p.ResetCounters()
+	r.p.Refuse(false)
 	c, s := r.connect()
 	c.send(ping())
 	require.Equal(t, ping(), s.frame(), fmt.Sprint(r.p.Counts()))

@@ -133,6 +133,21 @@ func (e *end) read(within time.Duration) ([]byte, error) {
 	return b, err
 }
 
+// drain reads until nothing comes for a while.
+func (e *end) drain(silence time.Duration) []byte {
+	e.t.Helper()
+	var all []byte
+	for buf := make([]byte, 1<<20); ; {
+		require.NoError(e.t, e.SetReadDeadline(time.Now().Add(silence)))
+		n, err := e.r.Read(buf)
+		all = append(all, buf[:n]...)
+		if err != nil {
+			require.ErrorIs(e.t, err, os.ErrDeadlineExceeded)
+			return all
+		}
+	}
+}
+
 func (e *end) expectReset() {
 	e.t.Helper()
 	b, err := e.read(patience)
@@ -273,7 +288,7 @@ func refused(addr string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// last returns the records of the proxy but the connects.
+// requests returns the records of the proxy but the connects.
 func requests(p *zktest.Proxy) []zktest.Record {
 	var rs []zktest.Record
 	for _, r := range p.Requests() {

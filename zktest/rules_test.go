@@ -75,6 +75,18 @@ func TestSameXid(t *testing.T) {
 	}
 	require.Equal(t, new(builder).int32(-2).int64(0).int32(0).b, c.frame())
 	require.Equal(t, new(builder).int32(-2).int64(2).int32(0).b, c.frame())
+
+	// Also when all of them are on their way before the first answer.
+	r.on(zktest.Nth(0, zktest.MatchOp(zktest.OpPing)), zktest.DropReply())
+	c.send(ping(), ping(), ping())
+	for range 3 {
+		s.frame()
+	}
+	for i := range int32(3) {
+		s.send(new(builder).int32(-2).int64(int64(i)).int32(0).b)
+	}
+	require.Equal(t, new(builder).int32(-2).int64(1).int32(0).b, c.frame())
+	require.Equal(t, new(builder).int32(-2).int64(2).int32(0).b, c.frame())
 }
 
 func TestBlackHoleBefore(t *testing.T) {
@@ -83,15 +95,26 @@ func TestBlackHoleBefore(t *testing.T) {
 	idle, idleServer := r.connect()
 	r.on(zktest.MatchPath(zktest.OpCreate, "/b"), zktest.BlackHoleBefore())
 	ask(c, s, 1, zktest.OpCreate, "/a")
-	c.send(request(2, zktest.OpCreate, "/b"), request(3, zktest.OpCreate, "/c"))
-	awaitFates(t, r.p, zktest.FateForwarded, zktest.FateSwallowed, zktest.FateSwallowed)
-	s.send(reply(9, 0))
+	c.send(request(2, zktest.OpCreate, "/b"))
+	awaitFates(t, r.p, zktest.FateForwarded, zktest.FateSwallowed)
 	c.expectSilence()
 	s.expectSilence()
 	r.p.BlackHole(zktest.None)
-	c.expectReset()
+	c.expectReset() // the stream lacks that one request
 	s.expectReset()
 	ask(idle, idleServer, 1, zktest.OpCreate, "/a")
+
+	// Both directions are black.
+	r.on(zktest.MatchPath(zktest.OpCreate, "/b"), zktest.BlackHoleBefore())
+	c, s = r.connect()
+	c.send(request(2, zktest.OpCreate, "/b"), request(3, zktest.OpCreate, "/c"))
+	eventually(t, "both swallowed", func() bool {
+		rs := r.p.Requests()
+		return rs[len(rs)-1].Path == "/c" && rs[len(rs)-1].Fate == zktest.FateSwallowed
+	})
+	s.send(reply(9, 0))
+	c.expectSilence()
+	s.expectSilence()
 }
 
 func TestBlackHoleAfter(t *testing.T) {
@@ -103,15 +126,45 @@ func TestBlackHoleAfter(t *testing.T) {
 	// Not black yet: the request is not answered.
 	s.send(event(1, "/e"))
 	require.Equal(t, event(1, "/e"), c.frame())
-	s.send(reply(1, 0), reply(2, 0))
+	s.send(reply(1, 0))
 	awaitFates(t, r.p, zktest.FateReplyLost)
-	c.send(request(3, zktest.OpCreate, "/c"))
-	awaitFates(t, r.p, zktest.FateReplyLost, zktest.FateSwallowed)
 	c.expectSilence()
 	s.expectSilence()
 	r.p.BlackHole(zktest.None)
-	c.expectReset()
+	c.expectReset() // the stream lacks that one reply
 	s.expectReset()
+
+	// Both directions are black.
+	r.on(zktest.MatchPath(zktest.OpCreate, "/b"), zktest.BlackHoleAfter())
+	c, s = r.connect()
+	c.send(request(1, zktest.OpCreate, "/b"))
+	s.frame()
+	s.send(reply(1, 0), reply(2, 0))
+	awaitFates(t, r.p, zktest.FateReplyLost, zktest.FateReplyLost)
+	c.send(request(3, zktest.OpCreate, "/c"))
+	awaitFates(t, r.p, zktest.FateReplyLost, zktest.FateReplyLost, zktest.FateSwallowed)
+	c.expectSilence()
+	s.expectSilence()
+}
+
+// TestCutEndsActions checks that a connection which Cut has ended does not open
+// a black hole afterwards.
+func TestCutEndsActions(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.connect()
+	r.on(func(f zktest.Frame) bool {
+		if f.Op != zktest.OpCreate {
+			return false
+		}
+		r.p.Cut()
+		return true
+	}, zktest.BlackHoleBefore())
+	c.send(request(1, zktest.OpCreate, "/a"))
+	c.expectReset()
+	eventually(t, "acted", func() bool { return len(requests(r.p)) == 1 })
+	for range 5 {
+		r.connect()
+	}
 }
 
 func TestHoldReply(t *testing.T) {

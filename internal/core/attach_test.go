@@ -43,26 +43,26 @@ func TestEndSessionBelievesOnlyAnAnswer(t *testing.T) {
 		"unknown":           {99, func(*fake) {}, ""},
 		"is there a server": {0, func(*fake) {}, ""},
 		"a server without sessions": {0, func(f *fake) {
-			f.onConnect = func(c *fakeConn, _ fakeConnect) bool { c.welcome(0, 0); return true }
+			f.setOnConnect(func(c *fakeConn, _ fakeConnect) bool { c.welcome(0, 0); return true })
 		}, "no session given"},
 		"no answer to the handshake": {0x1001, func(f *fake) {
-			f.onConnect = func(c *fakeConn, _ fakeConnect) bool { <-c.done; return true }
+			f.setOnConnect(func(c *fakeConn, _ fakeConnect) bool { <-c.done; return true })
 		}, "timeout"},
-		"no answer to the close": {0x1001, func(f *fake) { f.onRequest = func(*fakeConn, fakeRequest) bool { return true } }, "timeout"},
+		"no answer to the close": {0x1001, func(f *fake) { f.setOnRequest(func(*fakeConn, fakeRequest) bool { return true }) }, "timeout"},
 		"cut instead of an answer": {0x1001, func(f *fake) {
-			f.onRequest = func(c *fakeConn, _ fakeRequest) bool { c.close(); return true }
+			f.setOnRequest(func(c *fakeConn, _ fakeRequest) bool { c.close(); return true })
 		}, "EOF"},
 		"refused": {0x1001, func(f *fake) {
-			f.onRequest = func(c *fakeConn, r fakeRequest) bool { c.reply(r.xid, 0, -127, nil); return true }
+			f.setOnRequest(func(c *fakeConn, r fakeRequest) bool { c.reply(r.xid, 0, -127, nil); return true })
 		}, "-127"},
 		"expired meanwhile": {0x1001, func(f *fake) {
-			f.onRequest = func(c *fakeConn, r fakeRequest) bool { c.reply(r.xid, 0, -112, nil); return true }
+			f.setOnRequest(func(c *fakeConn, r fakeRequest) bool { c.reply(r.xid, 0, -112, nil); return true })
 		}, ""},
 		"an event first": {0x1001, func(f *fake) {
-			f.onRequest = func(c *fakeConn, r fakeRequest) bool { c.event(1, "/x"); return false }
+			f.setOnRequest(func(c *fakeConn, r fakeRequest) bool { c.event(1, "/x"); return false })
 		}, ""},
 		"no ZooKeeper": {0x1001, func(f *fake) {
-			f.onConnect = func(c *fakeConn, _ fakeConnect) bool { c.send(withLength([]byte("hello"))); return true }
+			f.setOnConnect(func(c *fakeConn, _ fakeConnect) bool { c.send(withLength([]byte("hello"))); return true })
 		}, "protocol"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,13 +105,13 @@ func TestCloseConfirmsTheEndOfTheSession(t *testing.T) {
 				session := e.Epoch().Session
 				var left atomic.Int32
 				left.Store(tt.refuse)
-				f.onRequest = func(c *fakeConn, r fakeRequest) bool {
+				f.setOnRequest(func(c *fakeConn, r fakeRequest) bool {
 					if int32(r.op) != opClose || left.Add(-1) < 0 {
 						return false
 					}
 					c.reply(r.xid, 0, -127, nil)
 					return true
-				}
+				})
 				err := closeWithin(e, time.Second)
 				require.Equal(t, tt.err, err != nil, "%v", err)
 				if tt.err {

@@ -312,7 +312,7 @@ func TestClockOut(t *testing.T) {
 		timeout := 6 * time.Second
 		e, r := connect(t, Config{Servers: []string{"zk:2181"}, Dialer: f.Dial, Timeout: timeout})
 		var mute atomic.Bool
-		f.onRequest = func(_ *fakeConn, r fakeRequest) bool { return mute.Load() && int32(r.op) != opPing } // a follower without a leader
+		f.setOnRequest(func(_ *fakeConn, r fakeRequest) bool { return mute.Load() && int32(r.op) != opPing }) // a follower without a leader
 		session := e.Epoch().Session
 		e.Enter()
 		defer e.Leave()
@@ -364,7 +364,7 @@ func TestClockOutDoesNotWaitForOthers(t *testing.T) {
 		defer e.Leave()
 		e.Hold()
 		defer e.Unhold()
-		f.onRequest = func(*fakeConn, fakeRequest) bool { return true }
+		f.setOnRequest(func(*fakeConn, fakeRequest) bool { return true })
 		gate := make(chan struct{})
 		e.tracker.Add(func() { <-gate })
 		ctx, cancel := context.WithCancel(context.Background())
@@ -376,7 +376,7 @@ func TestClockOutDoesNotWaitForOthers(t *testing.T) {
 		require.NotZero(t, r.count(fmt.Sprintf("clock %x", session)))
 		close(gate)
 		cancel()
-		f.onRequest = nil
+		f.setOnRequest(nil)
 		f.cut()
 		wg.Wait()
 	})
@@ -386,7 +386,7 @@ func TestClockOutDoesNotWaitForOthers(t *testing.T) {
 func TestTimeoutIsTheNegotiatedOne(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		f := newFake(t)
-		f.timeout = 9 * time.Second
+		f.setTimeout(9 * time.Second)
 		e, _ := newEngine(t, Config{Servers: []string{"zk:2181"}, Dialer: f.Dial, Timeout: 30 * time.Second})
 		require.Equal(t, 30*time.Second, e.Timeout())
 		require.NoError(t, e.Start())
@@ -394,7 +394,7 @@ func TestTimeoutIsTheNegotiatedOne(t *testing.T) {
 		await(t, e)
 		require.Equal(t, 9*time.Second, e.Timeout())
 		require.Equal(t, 6*time.Second, e.Left(e.Epoch().Session))
-		f.timeout = 3 * time.Second
+		f.setTimeout(3 * time.Second)
 		f.cut()
 		pass(time.Second)
 		require.Equal(t, 3*time.Second, e.Timeout())

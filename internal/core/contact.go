@@ -16,6 +16,7 @@ type Contact struct {
 	passwd  []byte
 	timeout time.Duration // negotiated on the connection in use
 	clock   leaseClock
+	dead    int64            // the session of epoch, once it is known to be over: no clock counts for it any more
 	heard   instant          // send time of the last request that was answered at all
 	taps    map[string]*tap  // creates whose reply is awaited, by the id in their name
 	watched bool             // the client may have watches to set again on its next connection
@@ -63,10 +64,26 @@ func (c *Contact) Left(session int64) time.Duration {
 	at := now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if session == 0 || session != c.epoch.Session {
+	if session == 0 || session != c.epoch.Session || session == c.dead {
 		return 0
 	}
 	return c.clock.left(at)
+}
+
+// end notes that a session is over. Whoever asks for its clock from now on has none; whoever asked before can be told of the end.
+func (c *Contact) end(session int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.epoch.Session == session {
+		c.dead = session
+	}
+}
+
+// Over reports whether a session is known to have ended or to have been replaced.
+func (c *Contact) Over(session int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return session != c.epoch.Session || session == c.dead
 }
 
 func (c *Contact) timing() (e Epoch, up bool, clock leaseClock, heard instant) {
@@ -128,6 +145,9 @@ func (c *Contact) connected(w *wire, asked int64, sent instant, r connectReply) 
 	}
 	if r.session == 0 {
 		c.up = false
+		if c.epoch.Session == asked {
+			c.dead = asked
+		}
 		c.notify(signal{kind: signalExpired, epoch: Epoch{Session: asked}, lane: w.lane})
 		return false, true
 	}

@@ -32,14 +32,14 @@ func TestHungHandshakeIsGivenUp(t *testing.T) {
 				f := newFake(t)
 				var hung atomic.Value
 				hung.Store("")
-				f.onConnect = func(c *fakeConn, r fakeConnect) bool {
+				f.setOnConnect(func(c *fakeConn, r fakeConnect) bool {
 					if c.addr != hung.Load() {
 						return false
 					}
 					hang(c)
 					<-c.done
 					return true
-				}
+				})
 				e, _ := connect(t, Config{Servers: []string{"zk1:2181", "zk2:2181"}, Dialer: f.Dial, Timeout: 6 * time.Second})
 				pass(0)
 				first := e.Epoch()
@@ -61,13 +61,13 @@ func TestHungHandshakeIsGivenUp(t *testing.T) {
 	}
 	virtual(t, func(t *testing.T) { // before the first session, with the timeout that was asked for
 		f := newFake(t)
-		f.onConnect = func(c *fakeConn, r fakeConnect) bool {
+		f.setOnConnect(func(c *fakeConn, r fakeConnect) bool {
 			if c.n > 0 {
 				return false
 			}
 			<-c.done
 			return true
-		}
+		})
 		began := time.Now()
 		e, _ := connect(t, Config{Servers: []string{"zk1:2181"}, Dialer: f.Dial, Timeout: 6 * time.Second})
 		require.LessOrEqual(t, time.Since(began), 2*time.Second+3*backoff)
@@ -150,7 +150,7 @@ func TestSessionsThatAreCutAtOnceDoNotSpin(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		virtual(t, func(t *testing.T) {
 			f := newFake(t)
-			f.onConnect = func(c *fakeConn, r fakeConnect) bool {
+			f.setOnConnect(func(c *fakeConn, r fakeConnect) bool {
 				if r.session == 0 {
 					c.welcome(f.newSession(), r.timeout)
 				} else {
@@ -158,7 +158,7 @@ func TestSessionsThatAreCutAtOnceDoNotSpin(t *testing.T) {
 				}
 				c.close()
 				return true
-			}
+			})
 			servers := []string{"zk1:2181", "zk2:2181", "zk3:2181"}[:n]
 			start(t, Config{Servers: servers, Dialer: f.Dial})
 			pass(3 * time.Second)
@@ -168,7 +168,7 @@ func TestSessionsThatAreCutAtOnceDoNotSpin(t *testing.T) {
 	}
 	virtual(t, func(t *testing.T) { // nor do servers that hang up before
 		f := newFake(t)
-		f.onConnect = func(c *fakeConn, r fakeConnect) bool { c.close(); return true }
+		f.setOnConnect(func(c *fakeConn, r fakeConnect) bool { c.close(); return true })
 		start(t, Config{Servers: []string{"zk1:2181", "zk2:2181"}, Dialer: f.Dial})
 		pass(5 * time.Second)
 		require.Less(t, len(f.dialed()), 30)
@@ -302,21 +302,21 @@ func TestServerNames(t *testing.T) {
 func TestDialErrors(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		f := newFake(t)
-		f.onDial = func(addr string) error {
+		f.setOnDial(func(addr string) error {
 			if strings.HasPrefix(addr, "zk1") {
 				return errors.New("connection refused")
 			}
 			return fmt.Errorf("dial tcp %s: no route", addr)
-		}
+		})
 		e, _ := start(t, Config{Servers: []string{"zk1", "zk2"}, Dialer: f.Dial})
 		pass(time.Second)
 		require.EqualError(t, e.DialError(), "zk1:2181: connection refused\ndial tcp zk2:2181: no route")
-		f.onDial = func(addr string) error {
+		f.setOnDial(func(addr string) error {
 			if strings.HasPrefix(addr, "zk1") {
 				return errors.New("connection refused")
 			}
 			return nil
-		}
+		})
 		await(t, e)
 		require.NoError(t, e.DialError())
 	})
@@ -404,10 +404,10 @@ func TestCloseLeavesNoSession(t *testing.T) {
 func TestCloseClosesTheSockets(t *testing.T) {
 	for name, silence := range map[string]func(f *fake){
 		"connected": func(*fake) {},
-		"silent":    func(f *fake) { f.onRequest = func(*fakeConn, fakeRequest) bool { return true } },
-		"full":      func(f *fake) { f.onRequest = func(c *fakeConn, _ fakeRequest) bool { <-c.done; return true } },
+		"silent":    func(f *fake) { f.setOnRequest(func(*fakeConn, fakeRequest) bool { return true }) },
+		"full":      func(f *fake) { f.setOnRequest(func(c *fakeConn, _ fakeRequest) bool { <-c.done; return true }) },
 		"in a handshake": func(f *fake) {
-			f.onConnect = func(c *fakeConn, _ fakeConnect) bool { <-c.done; return true }
+			f.setOnConnect(func(c *fakeConn, _ fakeConnect) bool { <-c.done; return true })
 			f.cut()
 		},
 	} {

@@ -185,6 +185,9 @@ func (e *Engine) Epoch() Epoch { return e.contact.Epoch() }
 // Left returns how long the session is still certain to live.
 func (e *Engine) Left(session int64) time.Duration { return e.contact.Left(session) }
 
+// Over reports whether the session is known to have ended or to have been replaced.
+func (e *Engine) Over(session int64) bool { return e.contact.Over(session) }
+
 // ACL is what the engine's own znodes get.
 func (e *Engine) ACL() []zk.ACL { return e.cfg.ACL }
 
@@ -408,6 +411,7 @@ func (e *Engine) sessionOver(session int64, certain bool) {
 		return
 	}
 	e.cfg.Logger.Warn("zkrecipes: session over", "session", sessionID(session), "certain", certain)
+	e.contact.end(session) // first: what is granted on its clock until now is told, and nothing is granted on it afterwards
 	e.cfg.Listener.SessionOver(session)
 	e.setState(Lost)
 	e.hub.recheck(Recheck)

@@ -16,15 +16,10 @@ import (
 // A fake is a server that speaks just enough of the protocol for what a real one cannot be made to do, and for virtual time. What is right is decided
 // by the tests against the real one.
 type fake struct {
-	// The hooks run on the goroutine of the connection, without a lock. One that returns true has answered, or left the request unanswered.
-	onConnect func(c *fakeConn, r fakeConnect) bool
-	onRequest func(c *fakeConn, r fakeRequest) bool
-	onDial    func(addr string) error
-	onAccept  func(c *fakeConn)
-	timeout   time.Duration // granted, whatever is asked for; 0 grants what is asked for
+	wg sync.WaitGroup
 
-	wg       sync.WaitGroup
-	mu       sync.Mutex
+	mu sync.Mutex
+	fakeHooks
 	closed   bool
 	conns    []*fakeConn
 	log      []fakeRequest
@@ -34,6 +29,38 @@ type fake struct {
 	last     int64            // session id
 	zxid     int64
 	seq      int
+}
+
+// The hooks run on the goroutine of the connection, without a lock. One that returns true has answered, or left the request unanswered.
+type fakeHooks struct {
+	onConnect func(c *fakeConn, r fakeConnect) bool
+	onRequest func(c *fakeConn, r fakeRequest) bool
+	onDial    func(addr string) error
+	onAccept  func(c *fakeConn)
+	timeout   time.Duration // granted, whatever is asked for; 0 grants what is asked for
+}
+
+func (f *fake) set(change func(*fakeHooks)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.fakeHooks)
+}
+
+func (f *fake) setOnConnect(fn func(*fakeConn, fakeConnect) bool) {
+	f.set(func(h *fakeHooks) { h.onConnect = fn })
+}
+
+func (f *fake) setOnRequest(fn func(*fakeConn, fakeRequest) bool) {
+	f.set(func(h *fakeHooks) { h.onRequest = fn })
+}
+func (f *fake) setOnDial(fn func(string) error) { f.set(func(h *fakeHooks) { h.onDial = fn }) }
+func (f *fake) setOnAccept(fn func(*fakeConn))  { f.set(func(h *fakeHooks) { h.onAccept = fn }) }
+func (f *fake) setTimeout(d time.Duration)      { f.set(func(h *fakeHooks) { h.timeout = d }) }
+
+func (f *fake) hooks() fakeHooks {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fakeHooks
 }
 
 type fakeDial struct {
@@ -89,8 +116,8 @@ func (f *fake) Dial(_, addr string, _ time.Duration) (net.Conn, error) {
 	f.mu.Lock()
 	f.dials = append(f.dials, fakeDial{addr, time.Now()})
 	f.mu.Unlock()
-	if f.onDial != nil {
-		if err := f.onDial(addr); err != nil {
+	if h := f.hooks(); h.onDial != nil {
+		if err := h.onDial(addr); err != nil {
 			return nil, err
 		}
 	}
@@ -204,8 +231,8 @@ func (c *fakeConn) close() {
 
 func (c *fakeConn) serve() {
 	defer c.close()
-	if c.f.onAccept != nil {
-		c.f.onAccept(c)
+	if h := c.f.hooks(); h.onAccept != nil {
+		h.onAccept(c)
 	}
 	frame, err := readFrame(c.r)
 	if err != nil || len(frame) < 44 {
@@ -218,7 +245,7 @@ func (c *fakeConn) serve() {
 		session: int64(binary.BigEndian.Uint64(frame[20:])),
 		passwd:  string(frame[32:]),
 	}
-	if c.f.onConnect == nil || !c.f.onConnect(c, r) {
+	if h := c.f.hooks(); h.onConnect == nil || !h.onConnect(c, r) {
 		c.f.mu.Lock()
 		passwd, known := c.f.sessions[r.session]
 		c.f.mu.Unlock()
@@ -245,8 +272,8 @@ func (c *fakeConn) serve() {
 
 // welcome answers the connect request.
 func (c *fakeConn) welcome(session int64, timeout time.Duration) {
-	if c.f.timeout != 0 {
-		timeout = c.f.timeout
+	if h := c.f.hooks(); h.timeout != 0 {
+		timeout = h.timeout
 	}
 	c.f.mu.Lock()
 	passwd := c.f.sessions[session]
@@ -271,7 +298,7 @@ func (c *fakeConn) answer(frame []byte) bool {
 	f.mu.Lock()
 	f.log = append(f.log, r)
 	f.mu.Unlock()
-	if f.onRequest != nil && f.onRequest(c, r) {
+	if h := f.hooks(); h.onRequest != nil && h.onRequest(c, r) {
 		return true
 	}
 	f.mu.Lock()

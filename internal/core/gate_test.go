@@ -22,12 +22,12 @@ func TestNothingEntersTheClientWithoutASession(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		f := newFake(t)
 		var mute atomic.Bool
-		f.onConnect = func(c *fakeConn, r fakeConnect) bool {
+		f.setOnConnect(func(c *fakeConn, r fakeConnect) bool {
 			if mute.Load() { // accepted, never answered
 				<-c.done
 			}
 			return false
-		}
+		})
 		e, _ := connect(t, Config{Servers: []string{"zk:2181"}, Dialer: f.Dial})
 		entered := make(chan int, 100)
 		var wg sync.WaitGroup
@@ -74,10 +74,10 @@ func TestFewerThanSixteenAreQueued(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		f := newFake(t)
 		e, _ := connect(t, Config{Servers: []string{"zk:2181"}, Dialer: f.Dial, Timeout: 20 * time.Second})
-		f.onRequest = func(c *fakeConn, _ fakeRequest) bool {
+		f.setOnRequest(func(c *fakeConn, _ fakeRequest) bool {
 			<-c.done
 			return true
-		}
+		})
 		var callers, own atomic.Int32
 		request := func(inside *atomic.Int32) func(Conn) error {
 			return func(c Conn) error {
@@ -120,12 +120,12 @@ func TestQueuedCreateThatRunsInTheNextSessionIsRemoved(t *testing.T) {
 		first := e.Epoch().Session
 		var stopped atomic.Bool
 		stopped.Store(true)
-		f.onRequest = func(c *fakeConn, r fakeRequest) bool {
+		f.setOnRequest(func(c *fakeConn, r fakeRequest) bool {
 			if stopped.Load() {
 				<-c.done
 			}
 			return false
-		}
+		})
 		go func() { _, _ = e.Do(context.Background(), func(c Conn) error { _, err := c.Sync("/"); return err }) }()
 		pass(10 * time.Millisecond)
 		// The server reads no further: this one fills the socket, and the create stays in the queue.
@@ -196,7 +196,7 @@ func TestOldReadingDoesNotShutTheGate(t *testing.T) {
 func TestAwaitEndsWithItsContextAndWithClose(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		f := newFake(t)
-		f.onDial = func(string) error { return fmt.Errorf("no way") }
+		f.setOnDial(func(string) error { return fmt.Errorf("no way") })
 		e, _ := start(t, Config{Servers: []string{"zk:2181"}, Dialer: f.Dial})
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
@@ -224,7 +224,7 @@ func TestReadAsksAgainUntilItsContextEnds(t *testing.T) {
 		f := newFake(t)
 		f.make("/r")
 		drops := 3
-		f.onRequest = func(c *fakeConn, r fakeRequest) bool {
+		f.setOnRequest(func(c *fakeConn, r fakeRequest) bool {
 			switch {
 			case r.path == "/silent":
 				return true
@@ -234,7 +234,7 @@ func TestReadAsksAgainUntilItsContextEnds(t *testing.T) {
 				return true
 			}
 			return false
-		}
+		})
 		e, _ := connect(t, Config{Servers: []string{"zk:2181"}, Dialer: f.Dial})
 		exists := func(path string) func(Conn) (bool, error) {
 			return func(c Conn) (bool, error) { ok, _, err := c.Exists(path); return ok, err }

@@ -230,7 +230,7 @@ func TestEverybodyIsWokenByLossAndClose(t *testing.T) {
 			pass(0)
 			a, idle := subscribe(t, e, "/w", Data), subscribe(t, e, "/w", Children)
 			a.arm(t)
-			f.onRequest = func(*fakeConn, fakeRequest) bool { return true } // Close will have to wait
+			f.setOnRequest(func(*fakeConn, fakeRequest) bool { return true }) // Close will have to wait
 			closed := make(chan struct{})
 			go func() { defer close(closed); _ = closeWithin(e, 5*time.Second) }()
 			pass(0)
@@ -251,18 +251,18 @@ func TestEventDuringAnArmingRead(t *testing.T) {
 		e, _ := connect(t, Config{Servers: []string{"zk:2181"}, Dialer: f.Dial})
 		pass(0)
 		l, other := subscribe(t, e, "/w", Data), subscribe(t, e, "/w", Data)
-		f.onRequest = func(c *fakeConn, r fakeRequest) bool {
+		f.setOnRequest(func(c *fakeConn, r fakeRequest) bool {
 			if int32(r.op) == opGetData {
 				// Of an earlier watch of the client's, or of another reader's.
 				c.event(3, "/w")
 			}
 			return false
-		}
+		})
 		l.arm(t)
 		pass(0)
 		require.Equal(t, Changed, l.next(t))
 		require.Equal(t, Changed, other.next(t))
-		f.onRequest = nil
+		f.setOnRequest(nil)
 		other.arm(t)
 		require.Len(t, f.requests(int(opGetData)), 2, "nobody joins the first one")
 		l.arm(t)
@@ -279,12 +279,12 @@ func TestReadAcrossConnectionsArmsNothing(t *testing.T) {
 		pass(0)
 		var stopped atomic.Bool
 		stopped.Store(true)
-		f.onRequest = func(c *fakeConn, r fakeRequest) bool {
+		f.setOnRequest(func(c *fakeConn, r fakeRequest) bool {
 			if stopped.Load() {
 				<-c.done
 			}
 			return false
-		}
+		})
 		sync := func() { _, _ = e.Do(context.Background(), func(c Conn) error { _, err := c.Sync("/"); return err }) }
 		for range 2 { // one is read and not answered, the next fills the socket, what comes then waits in the client's queue
 			go sync()

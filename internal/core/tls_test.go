@@ -158,7 +158,7 @@ func isRefused(err error) bool {
 func TestHungTLSHandshakeIsGivenUp(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		f := newFake(t)
-		f.onAccept = func(c *fakeConn) { <-c.done }
+		f.setOnAccept(func(c *fakeConn) { <-c.done })
 		start(t, Config{Servers: []string{"zk1:2181", "zk2:2181"}, Dialer: f.Dial, Timeout: 6 * time.Second, TLS: &tls.Config{}})
 		pass(5 * time.Second)
 		dials := f.dialed()

@@ -104,7 +104,7 @@ func TestSessionReplacedWithoutAWordIsALoss(t *testing.T) {
 		var mu sync.Mutex
 		replace := true
 		var old int64
-		f.onConnect = func(c *fakeConn, r fakeConnect) bool {
+		f.setOnConnect(func(c *fakeConn, r fakeConnect) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			if r.session == 0 || r.session != old {
@@ -117,7 +117,7 @@ func TestSessionReplacedWithoutAWordIsALoss(t *testing.T) {
 			replace = false
 			c.welcome(f.newSession(), r.timeout)
 			return true
-		}
+		})
 		e, r := connect(t, Config{Servers: []string{"zk:2181"}, Dialer: f.Dial})
 		pass(0)
 		first := e.Epoch().Session
