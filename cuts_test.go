@@ -267,7 +267,15 @@ func (r *cutRun) hasAnswer(op zktest.Op, path string) bool {
 	})
 }
 
-func never() bool { return false }
+// waits waits until the run's own contender has read both znodes on which it waits.
+func (r *cutRun) waits(behind *Lease) {
+	r.Helper()
+	eventually(r, 10*time.Second, "it waits", func() bool {
+		return r.hasAnswer(zktest.OpGetData, behind.Node()) && slices.ContainsFunc(r.requests(), func(q zktest.Record) bool {
+			return q.Op == zktest.OpGetData && q.Path != behind.Node() && q.Answered && q.Fate == zktest.FateForwarded
+		})
+	})
+}
 
 func (r *cutRun) release(l *Lease) {
 	r.Helper()
@@ -349,7 +357,7 @@ func calls() []call {
 		{"Lock, behind a holder", rivalHolds, func(r *cutRun) {
 			theirs := of(r).theirs
 			got := in(func() (*Lease, error) { return r.m.Lock(take(r)) })
-			r.answered("it waits", zktest.OpGetData, theirs.Node(), never)
+			r.waits(theirs)
 			require.NoError(r, theirs.Release(bg))
 			g := <-got
 			r.release(r.holding(g.l, g.err))
@@ -359,7 +367,7 @@ func calls() []call {
 			ctx, cancel := context.WithCancel(take(r))
 			defer cancel()
 			got := in(func() (*Lease, error) { return r.m.Lock(ctx) })
-			r.answered("it waits", zktest.OpGetData, theirs.Node(), never)
+			r.waits(theirs)
 			cancel()
 			g := <-got
 			require.Nil(r, g.l)
@@ -754,7 +762,7 @@ func TestWaiterThatEndsWithAnErrorLeavesNothing(t *testing.T) {
 				got <- err
 			}()
 			if c.wakes {
-				r.answered("it waits", zktest.OpGetData, theirs.Node(), never)
+				r.waits(theirs)
 				refuse()
 				require.NoError(r, theirs.Release(context.Background()))
 				live = nil

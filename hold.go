@@ -504,12 +504,13 @@ func (s *Session) release(ctx context.Context, l *Lease) error {
 	tell := l.finish(ErrReleased)
 	h.leases = slices.DeleteFunc(h.leases, func(o *Lease) bool { return o == l })
 	last := len(h.leases) == 0
+	// Before the delete is sent: who works under the lease's ctx is told before the next one can be granted. Closing Done runs no code of a user's.
+	tell()
 	if last {
 		s.endHold(h)
 		l.removal = s.engine.Remove(h.node, h.session)
 	}
 	s.mu.Unlock()
-	tell()
 	for _, t := range s.cfg.trace {
 		if t.Released != nil {
 			t.Released(l, time.Since(l.granted))

@@ -101,7 +101,7 @@ func (l *Lease) Parts() []*Lease { return []*Lease{l} }
 // waits longer than the session can live.
 func (l *Lease) Release(ctx context.Context) error { return l.hold.s.release(ctx, l) }
 
-// finish ends the lease; under Session.mu. The returned function closes Done and must be called without it.
+// finish ends the lease; under Session.mu. The returned function closes Done.
 func (l *Lease) finish(err error) (tell func()) {
 	l.end.Store(&ending{err})
 	return func() { l.cancel(err) }

@@ -489,7 +489,7 @@ func TestCloseReturnsAtItsTime(t *testing.T) {
 					_, err := r.m.Lock(context.Background())
 					waited <- err
 				}()
-				r.answered("it waits", zktest.OpGetData, theirs.Node(), never)
+				r.waits(theirs)
 				away(r.p)
 				if known {
 					eventually(t, 5*time.Second, "the session notices", func() bool { return r.s.State() != StateConnected })

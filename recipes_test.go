@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/zkrecipes/zkrecipes/zktest"
 )
 
 func TestMutexLockRelease(t *testing.T) {
@@ -63,4 +65,17 @@ func TestMutexContended(t *testing.T) {
 	lb := <-got
 	require.Greater(t, lb.Token(), la.Token())
 	require.NoError(t, lb.Release(context.Background()))
+}
+
+// Who works under a lease's ctx is told of its end before the znode can go.
+func TestReleaseEndsTheContextBeforeTheZnode(t *testing.T) {
+	s, p := dialProxy(t)
+	l, err := NewMutex(s, newPath(t)).Lock(within(t, 5*time.Second))
+	require.NoError(t, err)
+	ended := make(chan bool, 1)
+	p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpDelete), Times: 1, Do: zktest.Call(func(zktest.Frame) {
+		ended <- l.Context().Err() != nil
+	})})
+	require.NoError(t, l.Release(context.Background()))
+	require.True(t, <-ended)
 }

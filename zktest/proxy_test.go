@@ -622,9 +622,10 @@ func TestStorm(t *testing.T) {
 			}
 		}()
 	}
-	go func() { // an echo server
+	echo := r.l
+	go func() {
 		for {
-			conn, err := r.l.Accept()
+			conn, err := echo.Accept()
 			if err != nil {
 				return
 			}

@@ -443,6 +443,30 @@ func TestCloseClosesTheSockets(t *testing.T) {
 	}
 }
 
+// The client drops the socket of a session that has expired for the garbage collector to find.
+func TestSocketOfAnExpiredSessionIsClosed(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		f := newFake(t)
+		var sockets atomic.Int32
+		e, _ := connect(t, Config{Servers: []string{"zk:2181"}, Dialer: func(network, addr string, d time.Duration) (net.Conn, error) {
+			c, err := f.Dial(network, addr, d)
+			if err == nil {
+				sockets.Add(1)
+				c = &countedConn{Conn: c, open: &sockets}
+			}
+			return c, err
+		}})
+		for range 3 {
+			first := e.Epoch().Session
+			f.expire(first)
+			f.cut()
+			pass(5 * time.Second)
+			require.NotEqual(t, first, await(t, e).Session)
+			require.EqualValues(t, 1, sockets.Load())
+		}
+	})
+}
+
 // A countedConn is counted until it is closed.
 type countedConn struct {
 	net.Conn

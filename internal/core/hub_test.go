@@ -218,6 +218,8 @@ func TestEverybodyIsWokenByLossAndClose(t *testing.T) {
 			a.arm(t)
 			e.tracker.Add(func() { e.sessionOver(e.session, true) })
 			pass(0)
+			require.Len(t, a.wakes, 1)
+			require.Len(t, idle.wakes, 1)
 			require.Equal(t, Recheck, a.next(t))
 			require.Equal(t, Recheck, idle.next(t))
 		})
@@ -335,6 +337,47 @@ func TestSafetyCheck(t *testing.T) {
 		require.Len(t, l.wakes, n)
 		gone.quiet(t)
 	})
+}
+
+// The look after a safety check asks the server, not the watch that may be the fault, and sets no other one: what a watch sets in the client stays there
+// until it fires. What it finds gone is not taken for there again.
+func TestLookAfterASafetyCheckAsksTheServer(t *testing.T) {
+	for _, kind := range []Kind{Data, Children, Presence} {
+		virtual(t, func(t *testing.T) {
+			f := newFake(t)
+			f.make("/w")
+			e, _ := connect(t, Config{Servers: []string{"zk:2181"}, Dialer: f.Dial})
+			l, other := subscribe(t, e, "/w", kind), subscribe(t, e, "/w", kind)
+			op := map[Kind]int{Data: opGetData, Children: opGetChildren2, Presence: opExists}[kind]
+			watches := func() (set []bool) {
+				for _, r := range f.requests(op) {
+					set = append(set, r.body[len(r.body)-1] == 1)
+				}
+				return set
+			}
+			l.arm(t)
+			other.arm(t)
+			pass(safetyCheck * 5 / 4)
+			require.Equal(t, Safety, l.next(t))
+			n, _ := l.arm(t)
+			require.NotNil(t, n.Stat)
+			l.arm(t)
+			require.Equal(t, []bool{true, false}, watches(), "once, without a watch")
+
+			do(t, e, func(c Conn) error { return c.Delete("/w", -1) }) // and no event comes
+			pass(safetyCheck * 5 / 4)
+			require.Equal(t, Safety, l.next(t))
+			for range 2 {
+				n, _, err := l.Arm(context.Background())
+				if kind == Presence {
+					require.NoError(t, err)
+					require.Nil(t, n.Stat)
+				} else {
+					require.ErrorIs(t, err, zk.ErrNoNode)
+				}
+			}
+		})
+	}
 }
 
 // Through a thousand changes by another client, and cut connections, no subscriber misses the last one: it wakes, looks, and sees it.
