@@ -325,12 +325,9 @@ func TestRealExpireWhileBusy(t *testing.T) {
 func TestVersionOfServer(t *testing.T) {
 	inst, err := zktest.Find()
 	require.NoError(t, err)
-	if inst.Version == "" {
-		t.Skip("this installation does not tell its version")
-	}
 	answer, err := zktest.Shared(t).Server(0).FourLetter(t.Context(), "srvr")
 	require.NoError(t, err)
-	if os.Getenv("ZKTEST_SERVERS") == "" {
+	if os.Getenv("ZKTEST_SERVERS") == "" { // an installation without a version in its names tells none: any answer fits then
 		require.True(t, strings.HasPrefix(answer, "Zookeeper version: "+inst.Version), answer)
 	}
 }
