@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -59,7 +60,7 @@ type client interface {
 	granted(made core.Created, own *core.Sub) verdict
 	failed(err error)
 	waiting(ahead int)
-	ownEvent(core.Wake)
+	ownEvent(node string, w core.Wake)
 	look() // reads the own znode and sets the watch on it, in the background
 }
 
@@ -142,7 +143,7 @@ func (c *contender) step() (over bool) {
 				return c.end(err)
 			}
 			c.made = &made
-			c.own = c.e.Watch(made.Path, core.Data, c.client.ownEvent)
+			c.own = c.e.Watch(made.Path, core.Data, func(w core.Wake) { c.client.ownEvent(made.Path, w) })
 			names = made.List
 		}
 		fresh := names == nil // a list asked for now is asked for after the create's reply
@@ -162,7 +163,7 @@ func (c *contender) step() (over bool) {
 		case err != nil:
 			return c.end(err)
 		case !p.found:
-			if fresh { // somebody deleted it: it is gone for good, and so is the place
+			if fresh && c.e.Epoch().Session == c.made.Session { // somebody deleted it: it is gone for good, and so is the place
 				c.forget()
 			}
 			continue
@@ -201,6 +202,7 @@ func (c *contender) end(err error) bool {
 			select {
 			case <-r.Done():
 			case <-c.ctx.Done():
+			case <-time.After(c.e.Timeout()): // a server that refuses the delete, which was logged
 			}
 		}
 		err = &Error{Ahead: c.whoIsAhead(), Err: ErrHeld}

@@ -125,6 +125,8 @@ type cutRun struct {
 	m     *Mutex // of s
 	loss  bool   // a session may end: a lease that is lost is no fault
 	begun int    // requests before those that count
+
+	mine, theirs *Lease // that the call begins with
 }
 
 // A cutWorld is what the runs share, none of it behind a proxy.
@@ -318,74 +320,53 @@ func calls() []call {
 	bg := context.Background()
 	take := func(r *cutRun) context.Context { return within(r, 20*time.Second) }
 	none := func(*cutRun) {}
-	type state struct{ mine, theirs *Lease }
-	var mu sync.Mutex
-	states := map[*cutRun]*state{}
-	of := func(r *cutRun) *state {
-		mu.Lock()
-		defer mu.Unlock()
-		if states[r] == nil {
-			states[r] = &state{}
-		}
-		return states[r]
-	}
-	rivalHolds := func(r *cutRun) { of(r).theirs = r.rivalHolds() }
-	weHold := func(r *cutRun) { l, err := r.m.Lock(take(r)); of(r).mine = r.holding(l, err) }
-	type result struct {
-		l   *Lease
-		err error
-	}
+	rivalHolds := func(r *cutRun) { r.theirs = r.rivalHolds() }
+	weHold := func(r *cutRun) { r.mine = r.holding(r.m.Lock(take(r))) }
 	in := func(fn func() (*Lease, error)) chan result {
 		ch := make(chan result, 1)
 		go func() {
 			l, err := fn()
-			ch <- result{l, err}
+			ch <- result{lease: l, err: err}
 		}()
 		return ch
 	}
 	return []call{
 		{"Lock, free", none, func(r *cutRun) {
-			l, err := r.m.Lock(take(r))
-			r.release(r.holding(l, err))
+			r.release(r.holding(r.m.Lock(take(r))))
 		}, false},
 		{"Lock, parents missing", func(r *cutRun) {
 			r.at(r.path + "/missing/too")
 		}, func(r *cutRun) {
-			l, err := r.m.Lock(take(r))
-			r.release(r.holding(l, err))
+			r.release(r.holding(r.m.Lock(take(r))))
 		}, true},
 		{"Lock, behind a holder", rivalHolds, func(r *cutRun) {
-			theirs := of(r).theirs
 			got := in(func() (*Lease, error) { return r.m.Lock(take(r)) })
-			r.waits(theirs)
-			require.NoError(r, theirs.Release(bg))
+			r.waits(r.theirs)
+			require.NoError(r, r.theirs.Release(bg))
 			g := <-got
-			r.release(r.holding(g.l, g.err))
+			r.release(r.holding(g.lease, g.err))
 		}, false},
 		{"Lock, cancelled while waiting", rivalHolds, func(r *cutRun) {
-			theirs := of(r).theirs
 			ctx, cancel := context.WithCancel(take(r))
 			defer cancel()
 			got := in(func() (*Lease, error) { return r.m.Lock(ctx) })
-			r.waits(theirs)
+			r.waits(r.theirs)
 			cancel()
 			g := <-got
-			require.Nil(r, g.l)
+			require.Nil(r, g.lease)
 			require.ErrorIs(r, g.err, context.Canceled)
 			require.ErrorIs(r, g.err, ErrHeld)
-			r.exactly(theirs.Node())
-			require.NoError(r, theirs.Release(bg))
+			r.exactly(r.theirs.Node())
+			require.NoError(r, r.theirs.Release(bg))
 		}, false},
 		{"TryLock, free", none, func(r *cutRun) {
-			l, err := r.m.TryLock(take(r))
-			r.release(r.holding(l, err))
+			r.release(r.holding(r.m.TryLock(take(r))))
 		}, false},
 		{"TryLock, held", rivalHolds, func(r *cutRun) {
-			theirs := of(r).theirs
 			_, err := r.m.TryLock(take(r))
 			require.ErrorIs(r, err, ErrHeld)
-			r.exactly(theirs.Node())
-			require.NoError(r, theirs.Release(bg))
+			r.exactly(r.theirs.Node())
+			require.NoError(r, r.theirs.Release(bg))
 		}, false},
 		{"TryLock, loses a race", none, func(r *cutRun) {
 			// The list that shows a free lock is on its way when the rival comes.
@@ -394,37 +375,34 @@ func calls() []call {
 			r.p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpGetChildren2, r.path), Times: 1, Do: zktest.HoldReply(gate)})
 			got := in(func() (*Lease, error) { return r.m.TryLock(take(r)) })
 			<-gate.Reached()
-			theirs := r.rivalHolds()
+			r.theirs = r.rivalHolds()
 			gate.Open()
 			g := <-got
-			require.Nil(r, g.l)
+			require.Nil(r, g.lease)
 			require.ErrorIs(r, g.err, ErrHeld)
-			r.exactly(theirs.Node())
-			require.NoError(r, theirs.Release(bg))
+			r.exactly(r.theirs.Node())
+			require.NoError(r, r.theirs.Release(bg))
 		}, false},
 		{"Release", weHold, func(r *cutRun) {
-			mine := of(r).mine
-			r.release(mine)
+			r.release(r.mine)
 			if !r.loss {
 				r.exactly()
-				require.NoError(r, mine.Release(bg))
+				require.NoError(r, r.mine.Release(bg))
 			}
 		}, false},
 		{"Release, cancelled", weHold, func(r *cutRun) {
-			mine := of(r).mine
 			ctx, cancel := context.WithCancel(bg)
 			cancel()
-			if err := mine.Release(ctx); err != nil && !errors.Is(err, ErrLost) {
+			if err := r.mine.Release(ctx); err != nil && !errors.Is(err, ErrLost) {
 				require.ErrorIs(r, err, context.Canceled)
 			}
-			r.release(mine)
+			r.release(r.mine)
 			if !r.loss {
 				r.exactly()
 			}
 		}, false},
 		{"Lock and Release, entered again", none, func(r *cutRun) {
-			l, err := r.m.Lock(take(r))
-			l = r.holding(l, err)
+			l := r.holding(r.m.Lock(take(r)))
 			if !r.alive(l) {
 				return
 			}
@@ -640,14 +618,10 @@ func TestNoOrphanWhenCancelledAtAnyRequest(t *testing.T) {
 						if how == "hole" {
 							r.heals(0, r.breaks())
 						}
-						type result struct {
-							l   *Lease
-							err error
-						}
 						got := make(chan result, 1)
 						go func() {
 							l, err := fn(r.m, ctx)
-							got <- result{l, err}
+							got <- result{lease: l, err: err}
 						}()
 						if where == "held" && name == "Lock" {
 							select { // it waits, having made all the requests that it makes
@@ -669,8 +643,8 @@ func TestNoOrphanWhenCancelledAtAnyRequest(t *testing.T) {
 						gate.Open()
 						switch {
 						case g.err == nil:
-							r.exactly(append(live, g.l.Node())...)
-							r.release(g.l)
+							r.exactly(append(live, g.lease.Node())...)
+							r.release(g.lease)
 						case errors.Is(g.err, context.Canceled):
 							require.ErrorIs(r, g.err, reason)
 						default:
@@ -905,14 +879,10 @@ func TestCreateQueuedAcrossAnExpiryLeavesNothing(t *testing.T) {
 			<-conn.stuck // the client writes nothing more, and does not know
 			ctx, cancel := context.WithCancel(within(t, 20*time.Second))
 			defer cancel()
-			type result struct {
-				l   *Lease
-				err error
-			}
 			got := make(chan result, 1)
 			go func() {
 				l, err := r.m.Lock(ctx)
-				got <- result{l, err}
+				got <- result{lease: l, err: err}
 			}()
 			eventually(t, 5*time.Second, "a create waits in the client", func() bool {
 				stacks := make([]byte, 1<<20)
@@ -930,12 +900,12 @@ func TestCreateQueuedAcrossAnExpiryLeavesNothing(t *testing.T) {
 			if !cancelled {
 				g := <-got
 				require.NoError(t, g.err)
-				require.NoError(t, g.l.Err())
-				_, stat, err := w.admin.Get(g.l.Node())
+				require.NoError(t, g.lease.Err())
+				_, stat, err := w.admin.Get(g.lease.Node())
 				require.NoError(t, err)
 				require.Equal(t, s.ID(), stat.EphemeralOwner)
-				r.exactly(g.l.Node())
-				r.release(g.l)
+				r.exactly(g.lease.Node())
+				r.release(g.lease)
 			}
 			eventually(t, 5*time.Second, "the queued create was executed and undone", func() bool { return strings.Contains(ops(r.requests()), "delete") })
 			r.settled()
@@ -995,14 +965,10 @@ func TestCloseAtAnyTimeLeavesNothing(t *testing.T) {
 					return false
 				}})
 			}
-			type result struct {
-				l   *Lease
-				err error
-			}
 			got := make(chan result, 1)
 			go func() {
 				l, err := r.m.Lock(context.Background())
-				got <- result{l, err}
+				got <- result{lease: l, err: err}
 			}()
 			var g result
 			select {
@@ -1019,8 +985,8 @@ func TestCloseAtAnyTimeLeavesNothing(t *testing.T) {
 			if g.err != nil {
 				require.ErrorIs(t, g.err, ErrClosed)
 			} else {
-				require.ErrorIs(t, g.l.Err(), ErrLost)
-				require.ErrorIs(t, g.l.Release(context.Background()), ErrLost)
+				require.ErrorIs(t, g.lease.Err(), ErrLost)
+				require.ErrorIs(t, g.lease.Release(context.Background()), ErrLost)
 			}
 			require.Empty(t, r.s.Leases())
 			require.Len(t, r.p.Requests(), sent, "something was sent after Close")

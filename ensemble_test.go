@@ -116,6 +116,11 @@ func (e *ensembleTest) followerKilled(t *testing.T) {
 				}
 				return trigger.s.engine.Left(trigger.s.ID()) > trigger.timeout*2/3-50*time.Millisecond
 			})
+			t.Cleanup(func() {
+				if !follower.Running() {
+					require.NoError(t, follower.Start())
+				}
+			})
 			killed := make(chan error, 1)
 			go func() { killed <- follower.Kill() }()
 			var wg sync.WaitGroup
@@ -132,7 +137,6 @@ func (e *ensembleTest) followerKilled(t *testing.T) {
 				}
 				h.p.BlackHole(zktest.None)
 			}
-			require.NoError(t, follower.Start())
 		})
 	}
 	t.Logf("all: %v", &all)
@@ -151,6 +155,7 @@ func (e *ensembleTest) leaderPaused(t *testing.T) {
 			next := dial(t, []string{other.Addr()}, WithTimeout(10*time.Second))
 			hs := e.holders(t, follower, next, 3*ensembleTick, 5*ensembleTick, 8*ensembleTick, 3*ensembleTick, 5*ensembleTick, 8*ensembleTick)
 			<-time.After(rand.N(500 * time.Millisecond))
+			t.Cleanup(func() { require.NoError(t, leader.Resume()) }) // once more, for a round that ends early
 			require.NoError(t, leader.Pause())
 			<-time.After(pause)
 			require.NoError(t, leader.Resume())

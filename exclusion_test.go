@@ -450,7 +450,7 @@ func TestNoGrantAfterTheLossWasTold(t *testing.T) {
 		spec := newLockSpec(s, newPath(t), "lock-", nil)
 		h := &hold{s: s, key: holdKey{dir: spec.dir, owner: "late"}, spec: spec, decided: make(chan struct{}), revoked: make(chan struct{})}
 		node := spec.dir + "/lock-0000000000"
-		own := s.engine.Watch(node, core.Data, h.ownEvent)
+		own := s.engine.Watch(node, core.Data, func(w core.Wake) { h.ownEvent(node, w) })
 		defer own.Cancel()
 		s.engine.Enter()
 		s.mu.Lock()

@@ -346,11 +346,14 @@ func (h *hold) waiting(ahead int) {
 	}
 }
 
-// ownEvent is the subscription to the own znode, while waiting and while holding. It must not block.
-func (h *hold) ownEvent(w core.Wake) {
+// ownEvent is the subscription to an own znode, while waiting and while holding. It must not block. A call for a znode that was given up may still come.
+func (h *hold) ownEvent(node string, w core.Wake) {
 	h.s.mu.Lock()
-	ph := h.phase
+	ph, stale := h.phase, h.phase == held && node != h.node
 	h.s.mu.Unlock()
+	if stale {
+		return
+	}
 	switch {
 	case ph == acquiring:
 		h.contender.wake()
@@ -438,8 +441,7 @@ func (s *Session) loseNow(h *hold, reason LossReason, cause error) {
 	tell()
 }
 
-// lose ends all leases of a held hold; mu is held. The returned function closes their Done channels first, then sees to the znode, which lives on unless
-// it was what went.
+// lose ends all leases of a held hold; mu is held. The returned function closes their Done channels first, then sees to the znode, which may live on.
 func (s *Session) lose(h *hold, reason LossReason, cause error) (tell func()) {
 	if h.phase != held {
 		return func() {}
@@ -456,9 +458,7 @@ func (s *Session) lose(h *hold, reason LossReason, cause error) (tell func()) {
 		for _, t := range tells {
 			t()
 		}
-		if reason != ReasonNodeDeleted {
-			s.engine.Remove(h.node, h.session)
-		}
+		s.engine.Remove(h.node, h.session) // also when it is said to be gone: to ask costs nothing
 		h.close()
 		level := slog.LevelWarn
 		if reason == ReasonSessionClosed { // that was asked for

@@ -47,10 +47,6 @@ func TestCreateStuckInAPausedFollowerLeavesNoOrphan(t *testing.T) {
 			runs = append(runs, r)
 		}
 		require.NoError(t, far.Pause())
-		type result struct {
-			l   *Lease
-			err error
-		}
 		results := make([]result, atOnce)
 		cancels := make([]context.CancelFunc, atOnce)
 		var calls sync.WaitGroup
@@ -60,7 +56,7 @@ func TestCreateStuckInAPausedFollowerLeavesNoOrphan(t *testing.T) {
 			cancels[i] = cancel
 			calls.Go(func() {
 				l, err := r.m.Lock(ctx)
-				results[i] = result{l, err}
+				results[i] = result{lease: l, err: err}
 			})
 		}
 		for i, r := range runs {
@@ -95,7 +91,7 @@ func TestCreateStuckInAPausedFollowerLeavesNoOrphan(t *testing.T) {
 		for i, r := range runs {
 			_, err := r.s.Conn().Sync(r.path)
 			require.NoError(t, err)
-			if l := results[i].l; l != nil {
+			if l := results[i].lease; l != nil {
 				require.NoError(t, l.Err())
 				r.exactly(l.Node())
 				if i%3 == 1 {

@@ -25,6 +25,7 @@ type Session struct {
 	log           *slog.Logger
 	engine        *core.Engine
 	hooks         *core.Serial
+	logs          *core.Serial
 	tracesWaiting bool
 	done          chan struct{}
 
@@ -83,16 +84,19 @@ func Dial(ctx context.Context, servers []string, opts ...DialOption) (*Session, 
 	if err := checkServers(servers); err != nil {
 		return fail(err)
 	}
-	ecfg := core.Config{
-		Servers: slices.Clone(servers), Timeout: s.cfg.timeout, Dialer: cfg.dialer, TLS: cfg.tls, ACL: s.cfg.acl, Logger: s.log, Listener: (*listener)(s),
-	}
 	for _, a := range cfg.auth {
 		if a[0] == "" {
 			return fail(invalid("WithAuth without a scheme"))
 		}
+	}
+	s.hooks, s.logs = core.NewSerial(), core.NewSerial()
+	s.log = slog.New(queuedHandler{s.cfg.logger.Handler(), s.logs})
+	ecfg := core.Config{
+		Servers: slices.Clone(servers), Timeout: s.cfg.timeout, Dialer: cfg.dialer, TLS: cfg.tls, ACL: s.cfg.acl, Logger: s.log, Listener: (*listener)(s),
+	}
+	for _, a := range cfg.auth {
 		ecfg.Auth = append(ecfg.Auth, core.Auth{Scheme: a[0], Data: []byte(a[1])})
 	}
-	s.hooks = core.NewSerial()
 	s.engine = core.New(ecfg)
 	if err := s.engine.Start(); err != nil {
 		_ = s.Close()
@@ -282,6 +286,11 @@ func (s *Session) Close() error {
 	select {
 	case <-s.hooks.Done():
 	case <-ctx.Done(): // a hook that does not return, or that called Close
+	}
+	s.logs.Stop()
+	select {
+	case <-s.logs.Done():
+	case <-ctx.Done():
 	}
 	close(s.done)
 	if err != nil {

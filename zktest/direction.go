@@ -3,6 +3,7 @@ package zktest
 // Direction says which way bytes go through a proxy.
 type Direction uint8
 
+// The directions. None is what heals: BlackHole(None), Stall(None).
 const (
 	None     Direction = 0
 	ToServer Direction = 1 << 0

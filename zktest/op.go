@@ -6,6 +6,7 @@ import "strconv"
 // and for the reply to it, or one of the names made up here.
 type Op int32
 
+// The kinds of frames, by the names that ZooKeeper's own sources use.
 const (
 	// OpUnknown is a frame too short to tell, or a reply to no known request.
 	OpUnknown Op = 0

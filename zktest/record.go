@@ -27,6 +27,8 @@ type Record struct {
 // Fate is what became of a request at the proxy.
 type Fate uint8
 
+// The fates. A record of a request that is still on its way changes in later
+// calls of [Proxy.Requests].
 const (
 	FateWaiting   Fate = iota // held by a gate, a stall or a Call
 	FateForwarded             // sent to the server

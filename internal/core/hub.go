@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -151,13 +152,15 @@ func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 		node, err = s.read(c, !joined)
 		return err
 	})
-	if err == nil && span.SameConn() {
-		h.mu.Lock()
-		if w.seen == seen && h.m[s.key] == w && (!joined || w.armed == span.After) {
-			w.armed, w.node = span.After, node
-		}
-		h.mu.Unlock()
+	h.mu.Lock()
+	switch {
+	case w.seen != seen || h.m[s.key] != w:
+	case joined && errors.Is(err, zk.ErrNoNode): // its event was lost: nobody shall be given what it found
+		w.armed, w.node = Epoch{}, Node{}
+	case err == nil && span.SameConn() && (!joined || w.armed == span.After):
+		w.armed, w.node = span.After, node
 	}
+	h.mu.Unlock()
 	return node, span, err
 }
 

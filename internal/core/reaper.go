@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -214,6 +215,15 @@ func (rp *reaper) delete(r *Removal) {
 			rp.forget(r, zk.ErrNoNode)
 		case errors.Is(err, ErrClosed), rp.end:
 			r.busy = false
+		case Classify(err) == Answered && MayHaveApplied(err): // something broke on the server, nobody knows when
+			r.tried = true
+			rp.mu.Unlock()
+			select {
+			case <-r.done:
+			case <-rp.e.ctx.Done():
+			case <-time.After(jitter(5 * backoff)):
+			}
+			continue
 		case Classify(err) == Answered:
 			if !r.denied {
 				r.denied = true
