@@ -458,7 +458,9 @@ func (s *Session) lose(h *hold, reason LossReason, cause error) (tell func()) {
 		for _, t := range tells {
 			t()
 		}
-		s.engine.Remove(h.node, h.session) // also when it is said to be gone: to ask costs nothing
+		if reason != ReasonNodeDeleted { // whoever has made one of that name since owns it
+			s.engine.Remove(h.node, h.session)
+		}
 		h.close()
 		level := slog.LevelWarn
 		if reason == ReasonSessionClosed { // that was asked for
