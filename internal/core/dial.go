@@ -47,6 +47,39 @@ type lane struct {
 	poisoned bool
 	paused   bool
 	pause    time.Duration // before the next dial
+
+	// The client makes setWatches for every connection, and what it could not send on one it sends on the next, first of all. Only that of the
+	// present connection tells that its last zxid was read.
+	setting     int   // setWatches that are to come with this zxid
+	settingZxid int64 // the last that the client had seen when it connected
+}
+
+// expectSetWatches notes that the client, which has seen zxid, makes setWatches for a connection.
+func (l *lane) expectSetWatches(zxid int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.settingZxid != zxid {
+		l.setting, l.settingZxid = 0, zxid
+	}
+	l.setting++
+}
+
+// sawSetWatches reports whether a setWatches with this zxid is the present connection's.
+func (l *lane) sawSetWatches(zxid int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if zxid != l.settingZxid {
+		return false
+	}
+	l.setting = max(l.setting-1, 0)
+	return l.setting == 0
+}
+
+// queueEmptied notes that the client throws away what it has not sent.
+func (l *lane) queueEmptied() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.setting = 0
 }
 
 func newLane(ctx context.Context, r route, c *Contact, handshake func() time.Duration) *lane {
@@ -311,6 +344,7 @@ func (h *hostProvider) Next() (server string, retryStart bool) {
 	default:
 		retryStart = true
 		pause = rand.N(maxJitter)
+		h.lane.queueEmptied()
 	}
 	h.tried++
 	h.lane.setPause(pause)

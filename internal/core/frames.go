@@ -66,14 +66,26 @@ func makesNode(op int32) bool {
 }
 
 // A connectRequest or connectReply is the first frame of its direction.
-type connectRequest struct{ session int64 }
+type connectRequest struct {
+	zxid    int64 // the last that the client has seen
+	session int64
+}
 
 func parseConnectRequest(frame []byte) (r connectRequest, ok bool) {
 	// length, protocol version, last zxid, timeout, session id
 	if len(frame) < 4+4+8+4+8 {
 		return r, false
 	}
-	return connectRequest{int64(binary.BigEndian.Uint64(frame[20:]))}, true
+	return connectRequest{int64(binary.BigEndian.Uint64(frame[8:])), int64(binary.BigEndian.Uint64(frame[20:]))}, true
+}
+
+// setWatchesZxid is the last zxid that the client had seen when it made a setWatches request.
+func setWatchesZxid(frame []byte) int64 {
+	// length, xid, operation, relative zxid
+	if len(frame) < 4+4+4+8 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(frame[12:]))
 }
 
 type connectReply struct {

@@ -10,8 +10,13 @@ import (
 	"time"
 )
 
-// watchHold is the longest that incoming frames wait for the client's setWatches; see wire.
-const watchHold = 100 * time.Millisecond
+// watchHold is the longest that incoming frames wait for the client's setWatches; see wire. It passes in steps, each counted from when the last one was
+// seen to be over: a process that did not run for a while has not had that time to send them.
+const (
+	watchHold = holdSteps * holdStep
+	holdSteps = 10
+	holdStep  = 10 * time.Millisecond
+)
 
 var errHandshake = errors.New("no answer to the session handshake")
 
@@ -19,7 +24,7 @@ var errHandshake = errors.New("no answer to the session handshake")
 //
 // It also cures a race of the client. go-zookeeper reads the last zxid it saw for its setWatches request while its receive loop may already write it,
 // which -race reports, and which in theory hides a change made in between. So after a re-attach the wire keeps what comes in until the first
-// setWatches frame went out. Replies to auth pass: the client waits for them before it sends anything else.
+// setWatches frame of this connection went out. Replies to auth pass: the client waits for them before it sends anything else.
 type wire struct {
 	net.Conn
 	lane *lane
@@ -28,11 +33,12 @@ type wire struct {
 	mu        sync.Mutex
 	sent      map[int32]pending
 	pings     []instant
-	asked     int64   // session id of the connect request
-	askedAt   instant // zero until it was written
-	up        bool    // the connect reply was read
-	opaque    bool    // what was written is not in frames: nothing is credited any more
-	holdUntil time.Time
+	asked     connectRequest
+	askedAt   instant   // zero until it was written
+	up        bool      // the connect reply was read
+	opaque    bool      // what was written is not in frames: nothing is credited any more
+	holdUntil time.Time // end of the hold's present step, zero when nothing is held
+	holdLeft  int       // steps, this one included
 	deadline  time.Time // the client's own read deadline
 	handshake time.Time // deadline of the handshake, zero when it is over
 
@@ -88,8 +94,8 @@ func (w *wire) noteWrite(b []byte) (taps []*tap, release, auth bool) {
 		rest = rest[n:]
 		w.mu.Lock()
 		if w.askedAt.isZero() {
-			r, _ := parseConnectRequest(frame)
-			w.asked, w.askedAt = r.session, at
+			w.asked, _ = parseConnectRequest(frame)
+			w.askedAt = at
 			w.mu.Unlock()
 			continue
 		}
@@ -100,7 +106,9 @@ func (w *wire) noteWrite(b []byte) (taps []*tap, release, auth bool) {
 			w.sent[xid] = pending{op, at}
 		}
 		w.mu.Unlock()
-		release = release || op == opSetWatches || op == opSetWatches2
+		if op == opSetWatches || op == opSetWatches2 {
+			release = w.lane.sawSetWatches(setWatchesZxid(frame)) || release
+		}
 		auth = auth || op == opAuth
 		taps = append(taps, w.lane.contact.writing(w, op, frame)...)
 	}
@@ -210,13 +218,14 @@ func (w *wire) noteRead(frame []byte) (op int32, err error) {
 		w.handshake = time.Time{}
 		asked, at := w.asked, w.askedAt
 		w.mu.Unlock()
-		hold, ok := w.lane.contact.connected(w, asked, at, r)
+		hold, ok := w.lane.contact.connected(w, asked.session, at, r)
 		if !ok {
 			return 0, net.ErrClosed
 		}
 		if hold {
+			w.lane.expectSetWatches(asked.zxid)
 			w.mu.Lock()
-			w.holdUntil = time.Now().Add(watchHold)
+			w.startHold()
 			w.mu.Unlock()
 		}
 		return opConnectReply, nil
@@ -252,7 +261,25 @@ func (w *wire) noteRead(frame []byte) (op int32, err error) {
 func (w *wire) holding() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !w.holdUntil.IsZero() && time.Now().Before(w.holdUntil)
+	w.stepHold()
+	return !w.holdUntil.IsZero()
+}
+
+// startHold is called with mu held, and so is stepHold, which goes on to the hold's next step when the present one is over.
+func (w *wire) startHold() {
+	w.holdUntil, w.holdLeft = time.Now().Add(holdStep), holdSteps
+}
+
+func (w *wire) stepHold() {
+	at := time.Now()
+	if w.holdUntil.IsZero() || at.Before(w.holdUntil) {
+		return
+	}
+	if w.holdLeft--; w.holdLeft > 0 {
+		w.holdUntil = at.Add(holdStep)
+	} else {
+		w.holdUntil = time.Time{}
+	}
 }
 
 // extendHold gives the client its time anew: it sends no setWatches before the last auth was answered.
@@ -260,7 +287,7 @@ func (w *wire) extendHold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.holdUntil.IsZero() {
-		w.holdUntil = time.Now().Add(watchHold)
+		w.startHold()
 	}
 }
 
@@ -316,10 +343,8 @@ func (w *wire) expiredDeadline() error {
 		return errHandshake
 	case !w.deadline.IsZero() && !at.Before(w.deadline):
 		return os.ErrDeadlineExceeded
-	case !w.holdUntil.IsZero() && !at.Before(w.holdUntil):
-		w.holdUntil = time.Time{}
-		return errHoldOver
-	case w.holdUntil.IsZero() && len(w.held) > 0:
+	}
+	if w.stepHold(); w.holdUntil.IsZero() && len(w.held) > 0 {
 		return errHoldOver
 	}
 	return nil

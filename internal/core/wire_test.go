@@ -196,6 +196,25 @@ func TestFramesAreHeldUntilSetWatchesIsOut(t *testing.T) {
 	})
 }
 
+// What the client could not send on the last connection goes out first on this one, a setWatches as well. That one says nothing of this connection's.
+func TestSetWatchesOfTheLastConnectionEndsNoHold(t *testing.T) {
+	seen := func(zxid byte) []byte { return append(make([]byte, 7), zxid) }
+	for name, stale := range map[string][]byte{"made with another zxid": seen(9), "made with the same": seen(0)} {
+		virtual(t, func(t *testing.T) {
+			h := newHeldRig(t, watchedContact(t), 7, 7)
+			if name == "made with the same" {
+				h.w.lane.expectSetWatches(0) // the last connection's, which was not sent
+			}
+			event := eventFrame(3, "/w")
+			h.reply(t, event)
+			h.send(t, requestFrame(2, opSetWatches, stale))
+			require.Empty(t, h.received(), name)
+			h.send(t, requestFrame(3, opSetWatches, seen(0)))
+			require.Equal(t, [][]byte{event}, h.received(), name)
+		})
+	}
+}
+
 // What makes the client wait for the frames before it sends setWatches would hold both up for ever.
 func TestRepliesToAuthAreNotHeld(t *testing.T) {
 	virtual(t, func(t *testing.T) {
