@@ -1,22 +1,16 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/zkrecipes/zkrecipes"
@@ -24,272 +18,153 @@ import (
 )
 
 const (
-	workers = 3
-	victim  = 1 // index of the worker that is killed,
-	hangIn  = 1 // in this round
+	workers   = 3
+	minRounds = 2 // the victim is killed in its second
+
+	reachWithin = 5 * time.Second  // a session with the ZooKeeper that was named
+	leaveWithin = 4 * time.Second  // a worker, when the demo is over or gone; more than a Session needs for its Close by default
+	startGrace  = 30 * time.Second // a server that is not up yet when the demo is over
 )
 
 const demoHelp = `usage: zklock demo [flags]
 
-Three worker processes contend for one lock on a ZooKeeper. Each line says who waits behind whom and who holds, with which fencing token. One holder is
-killed with SIGKILL; the next one is granted when the dead one's session has ended. The exit code is 0 only if no two held at the same time, tokens only
-grew, and a counter that nothing but the lock protects is exact.
+Three worker processes contend for one lock on a ZooKeeper. Each line says who waits behind whom and who holds, with which fencing token. The first
+worker that holds the lock a second time is killed with SIGKILL; the next one is granted when the session of the dead one has ended.
 
-The ZooKeeper is that of -servers or $ZKLOCK_SERVERS, else a local installation is started on a free port for as long as the demo runs.
+It exits 0 only if no two held at the same time, the tokens only grew, the lock of the killed one was passed on, and the others finished their rounds.
+To judge that, a register refuses every token that is not the greatest it has seen, and each holder reads, and later writes back, a counter in a file
+that nothing but the lock protects.
+
+The ZooKeeper is that of -servers, else of $ZKLOCK_SERVERS, else a local installation ($ZOOKEEPER_HOME, or the Debian package), which is started on a
+free port for as long as the demo runs.
 
 flags:
 `
 
+// noZooKeeper is the advice to who has none.
+const noZooKeeper = `no ZooKeeper to run on. Do one of these:
+  make demo                          as root on Debian or Ubuntu: installs one, then runs this
+  apt-get install --no-install-recommends libzookeeper-java default-jre-headless
+  ZOOKEEPER_HOME=/path/to/apache-zookeeper-3.x.y-bin zklock demo
+  zklock demo -servers host:2181     or with $ZKLOCK_SERVERS: one that runs
+`
+
 // runDemo is zklock demo.
-func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	var servers string
-	var rounds int
-	var hold, timeout, limit time.Duration
+func runDemo(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	var c workerConfig
+	var limit time.Duration
 	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
-	fs.StringVar(&servers, "servers", os.Getenv("ZKLOCK_SERVERS"), "connect string, such as zk1:2181,zk2:2181/chroot")
-	fs.IntVar(&rounds, "rounds", 3, "how many times each worker takes the lock")
-	fs.DurationVar(&hold, "hold", 300*time.Millisecond, "how long it is held")
-	fs.DurationVar(&timeout, "timeout", 2*time.Second, "session timeout: how soon a dead holder is replaced")
+	fs.StringVar(&c.servers, "servers", "", "connect `string`, such as zk1:2181,zk2:2181/chroot (default $ZKLOCK_SERVERS, else a server of its own)")
+	fs.IntVar(&c.rounds, "rounds", 3, "how many times each worker takes the lock")
+	fs.DurationVar(&c.hold, "hold", 300*time.Millisecond, "how long it is held")
+	fs.DurationVar(&c.timeout, "timeout", 2*time.Second, "session timeout: how soon a dead holder is replaced; the server may grant another")
 	fs.DurationVar(&limit, "limit", time.Minute, "give up after this long")
-	unlocked := fs.Bool("unlocked", false, "let the workers go without the lock, to see that the demo notices")
 	fs.Usage = func() {
 		fmt.Fprint(fs.Output(), demoHelp)
 		fs.PrintDefaults()
 	}
-	if err := parse(fs, args, stderr); err != nil {
+	if err := parse(fs, args, stdout); err != nil {
 		return err
 	}
 	switch {
-	case rounds < hangIn+2:
-		return usageError{fmt.Sprintf("-rounds %d: at least %d, so that somebody still waits when a worker is killed", rounds, hangIn+2)}
-	case hold <= 0 || timeout <= 0 || limit <= 0:
+	case c.rounds < minRounds:
+		return usageError{fmt.Sprintf("-rounds %d: at least %d, since a worker is killed when it holds for the second time", c.rounds, minRounds)}
+	case c.hold <= 0 || c.timeout <= 0 || limit <= 0:
 		return usageError{"-hold, -timeout and -limit must be positive"}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not finished after -limit %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not finished within -limit %v", limit))
 	defer cancel()
 
-	d := &demo{out: stdout, start: time.Now()}
-	where := servers
-	if servers == "" {
-		ensemble, err := zktest.Launch()
-		if err != nil {
-			return fmt.Errorf("no ZooKeeper: give -servers, or install one (`make demo` does that): %w", err)
-		}
-		defer ensemble.Close()
-		servers = strings.Join(ensemble.Addrs(), ",")
-		where = servers + ", started for this demo"
+	c.servers = cmp.Or(c.servers, os.Getenv("ZKLOCK_SERVERS"))
+	if c.servers != "" {
+		return contend(ctx, c, stdout, tidy)
 	}
-	if err := reach(ctx, servers, timeout); err != nil {
-		return err
-	}
-	d.line("zookeeper", "at", where)
-	return d.run(ctx, workerConfig{
-		servers: servers, path: fmt.Sprintf("/zklock-demo/%08x", rand.Uint32()), rounds: rounds, hold: hold, timeout: timeout, unlocked: *unlocked,
-	})
-}
-
-// reach finds out early, and in one place, whether there is a ZooKeeper.
-func reach(ctx context.Context, connect string, timeout time.Duration) error {
-	servers, namespace, err := zkrecipes.ParseConnectString(connect)
-	if err != nil {
-		return usageError{err.Error()}
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Second, errors.New("no answer within 5 s"))
-	defer cancel()
-	s, err := zkrecipes.Dial(ctx, servers, zkrecipes.WithNamespace(namespace), zkrecipes.WithTimeout(timeout),
-		zkrecipes.WithLogger(slog.New(slog.DiscardHandler)))
+	ensemble, err := launch(ctx, stdout)
 	if err != nil {
 		return err
 	}
-	return s.Close()
+	c.servers = strings.Join(ensemble.Addrs(), ",")
+	err = contend(ctx, c, stdout, func(*zkrecipes.Session, workerConfig) {})
+	return errors.Join(err, ensemble.Close())
 }
 
-// A demo is one run: it starts the workers, prints what they tell, and judges it.
-type demo struct {
-	out   io.Writer
-	start time.Time
-
-	mu      sync.Mutex
-	events  []event
-	ready   sync.WaitGroup // workers that are not connected yet
-	killed  int64          // when the victim was dead, in Unix nanoseconds
-	granted bool           // somebody was granted after that
-}
-
-func (d *demo) line(who, verb, text string) {
-	fmt.Fprintf(d.out, "%7.2fs  %-9s  %-6s %s\n", time.Since(d.start).Seconds(), who, verb, text)
-}
-
-func (d *demo) run(ctx context.Context, c workerConfig) error {
-	self, err := os.Executable()
+// contend runs the demo on a ZooKeeper that should be there, and tidies it up afterwards.
+func contend(ctx context.Context, c workerConfig, stdout io.Writer, tidy func(*zkrecipes.Session, workerConfig)) error {
+	// To find out early, and in one place, whether there is one.
+	reach, cancel := context.WithTimeoutCause(ctx, reachWithin, fmt.Errorf("no answer within %v", reachWithin))
+	session, err := dial(reach, c.servers, zkrecipes.WithTimeout(c.timeout))
+	cancel()
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "zklock-demo")
+	defer func() { _ = session.Close() }() // it holds nothing
+
+	dir, err := os.MkdirTemp("", "zklock-demo-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
 	c.counter = filepath.Join(dir, "counter")
-	if err := os.WriteFile(c.counter, []byte("0"), 0o600); err != nil {
-		return err
+	c.path = fmt.Sprintf("%s/%08x", demoRoot, rand.Uint32())
+	if err = os.WriteFile(c.counter, []byte("0"), 0o600); err == nil {
+		fmt.Fprintf(stdout, "%d processes take turns at %s on %s, session timeout %v.\n", workers, c.path, c.servers, c.timeout)
+		fmt.Fprintf(stdout, "The first to hold it a second time is killed.\n\n")
+		err = newDemo(stdout, c).run(ctx)
+		tidy(session, c)
 	}
-	d.ready.Add(workers)
-	var wg sync.WaitGroup
-	errs := make([]error, workers)
-	for i := range workers {
-		w := c
-		w.name, w.hang = fmt.Sprintf("worker-%d", i+1), -1
-		if i == victim && !c.unlocked {
-			w.hang = hangIn
-		}
-		wg.Go(func() { errs[i] = d.worker(ctx, self, w) })
-	}
-	wg.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	return d.judge(c)
+	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// worker runs one worker process to its end.
-func (d *demo) worker(ctx context.Context, self string, c workerConfig) error {
-	connected := sync.OnceFunc(d.ready.Done)
-	defer connected()
-	cmd := exec.CommandContext(ctx, self, c.args()...)
-	cmd.WaitDelay = 5 * time.Second
-	stdin, err := cmd.StdinPipe() // it ends with this process, and the worker with it
+// demoRoot is the directory of the locks of all demos.
+const demoRoot = "/zklock-demo"
+
+// tidy removes the directories of the lock from a server that others use. It need not succeed, as when a demo was interrupted while the znode of a killed
+// worker was still there: they are containers, which the server removes in time.
+func tidy(session *zkrecipes.Session, c workerConfig) {
+	_, namespace, err := zkrecipes.ParseConnectString(c.servers)
+	if err != nil || session.State() != zkrecipes.StateConnected {
+		return
+	}
+	for _, dir := range []string{c.path, demoRoot} {
+		if session.Conn().Delete(namespace+dir, -1) != nil {
+			return
+		}
+	}
+}
+
+// launch starts a local installation.
+func launch(ctx context.Context, stdout io.Writer) (*zktest.Ensemble, error) {
+	install, err := zktest.Find()
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("%s(%w)", noZooKeeper, err)
 	}
-	cmd.Cancel = stdin.Close
-	cmd.Stderr = os.Stderr
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
+	fmt.Fprintf(stdout, "Starting %s for this demo; -servers names one that runs.\n", strings.TrimSpace("ZooKeeper "+install.Version))
+	type result struct {
+		ensemble *zktest.Ensemble
+		err      error
 	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
+	launched := make(chan result, 1)
 	go func() {
-		d.ready.Wait() // nobody begins before all are there, or have failed
-		_, _ = stdin.Write([]byte{'\n'})
+		e, err := zktest.Launch()
+		launched <- result{e, err}
 	}()
-	killed, held := false, 0
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		var e event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			continue
+	select {
+	case r := <-launched:
+		if r.err != nil && ctx.Err() != nil { // Ctrl-C reached the server, too
+			return nil, context.Cause(ctx)
 		}
-		if e.Kind == kindReady {
-			connected()
-			continue
-		}
-		d.take(e)
-		if e.Kind == kindHolds {
-			if held == c.hang {
-				killed = true
-				_ = cmd.Process.Kill()
-			}
-			held++
-		}
+		return r.ensemble, r.err
+	case <-ctx.Done():
 	}
-	connected()
-	err = cmd.Wait()
-	switch {
-	case killed:
-		d.mu.Lock()
-		d.killed = time.Now().UnixNano()
-		d.mu.Unlock()
-		d.line(c.name, "KILLED", "with SIGKILL while it holds; nobody gives its lock back")
-		return nil
-	case err != nil && ctx.Err() == nil:
-		return fmt.Errorf("%s: %w", c.name, err)
-	}
-	return nil
-}
-
-// take prints an event and keeps it.
-func (d *demo) take(e event) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.events = append(d.events, e)
-	switch e.Kind {
-	case kindWaits:
-		if e.Behind != "" {
-			d.line(e.Worker, "waits", fmt.Sprintf("behind %s, %d ahead", e.Behind, e.Ahead))
+	// Launch knows no ctx. A server that starts is waited for, to stop it and remove its files; one that takes longer ends with this process.
+	grace := time.NewTimer(startGrace)
+	defer grace.Stop()
+	select {
+	case r := <-launched:
+		if r.err == nil {
+			r.err = r.ensemble.Close()
 		}
-	case kindHolds:
-		text := fmt.Sprintf("token %d", e.Token)
-		if d.killed != 0 && !d.granted {
-			d.granted = true
-			text += fmt.Sprintf(", %.1f s after the kill: the dead one's session has ended", time.Duration(e.At-d.killed).Seconds())
-		}
-		d.line(e.Worker, "HOLDS", text)
-	case kindDone:
-		d.line(e.Worker, "done", fmt.Sprintf("token %d, gives back", e.Token))
-	case kindLost:
-		d.line(e.Worker, "LOST", fmt.Sprintf("token %d", e.Token))
-	case kindFailed:
-		d.line(e.Worker, "failed", e.Text)
+		return nil, errors.Join(context.Cause(ctx), r.err)
+	case <-grace.C:
+		return nil, context.Cause(ctx)
 	}
-}
-
-// A section is one critical section, from after the grant to before the release.
-type section struct {
-	worker   string
-	from, to int64
-	token    int64
-}
-
-// judge says whether exclusion held.
-func (d *demo) judge(c workerConfig) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var sections []section
-	open := make(map[string]int)
-	done := 0
-	for _, e := range d.events {
-		switch e.Kind {
-		case kindHolds:
-			open[e.Worker] = len(sections)
-			sections = append(sections, section{worker: e.Worker, from: e.At, to: d.killed, token: e.Token})
-		case kindDone, kindLost:
-			sections[open[e.Worker]].to = e.At
-			if e.Kind == kindDone {
-				done++
-			}
-		}
-	}
-	slices.SortFunc(sections, func(a, b section) int { return cmp.Compare(a.from, b.from) })
-	for i, next := range sections {
-		if i == 0 {
-			continue
-		}
-		before := sections[i-1]
-		if next.from < before.to {
-			return fmt.Errorf("EXCLUSION BROKEN: %s held from %v before %s was done", next.worker, time.Duration(before.to-next.from), before.worker)
-		}
-		if !c.unlocked && next.token <= before.token {
-			return fmt.Errorf("TOKENS RAN BACKWARDS: %d (%s) after %d (%s)", next.token, next.worker, before.token, before.worker)
-		}
-	}
-	counter, err := readCounter(c.counter)
-	if err != nil {
-		return err
-	}
-	want := workers*c.rounds - (c.rounds - hangIn) // the victim does not finish this round and those after it
-	switch {
-	case counter != done:
-		return fmt.Errorf("EXCLUSION BROKEN: %d critical sections, but the counter says %d", done, counter)
-	case done != want:
-		return fmt.Errorf("%d critical sections were finished, %d expected", done, want)
-	case !d.granted:
-		return errors.New("nobody was granted after the kill")
-	}
-	d.line("summary", "ok", fmt.Sprintf("%d critical sections, counter %d, never two at a time, tokens only grew, the killed one's lock was passed on", done, counter))
-	return nil
 }

@@ -33,16 +33,15 @@ var commands = []command{
 	{name: "demo-worker", hidden: true, run: runWorker},
 }
 
-// A usageError is the caller's. It was printed already when its text is empty.
+// A usageError is the caller's.
 type usageError struct{ text string }
 
 func (e usageError) Error() string { return e.text }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the clean-up after the first
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -50,31 +49,32 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		usage(stderr)
 		return exitUsage
 	}
-	if args[0] == "help" || args[0] == "-h" || args[0] == "-help" || args[0] == "--help" {
+	switch args[0] {
+	case "help", "-h", "-help", "--help":
 		usage(stdout)
 		return exitOK
 	}
 	for _, c := range commands {
-		if c.name != args[0] {
-			continue
+		if c.name == args[0] {
+			return c.exitCode(c.run(ctx, args[1:], stdout, stderr), stderr)
 		}
-		err := c.run(ctx, args[1:], stdout, stderr)
-		var wrong usageError
-		switch {
-		case err == nil, errors.Is(err, flag.ErrHelp):
-			return exitOK
-		case errors.As(err, &wrong):
-			if wrong.text != "" {
-				fmt.Fprintf(stderr, "zklock %s: %s\n", c.name, wrong.text)
-			}
-			return exitUsage
-		}
-		fmt.Fprintf(stderr, "zklock %s: %v\n", c.name, err)
-		return exitFailed
 	}
 	fmt.Fprintf(stderr, "zklock: no command %q\n", args[0])
 	usage(stderr)
 	return exitUsage
+}
+
+// exitCode tells what went wrong and what the process ends with.
+func (c command) exitCode(err error, stderr io.Writer) int {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "zklock %s: %v\n", c.name, err)
+	if _, wrong := errors.AsType[usageError](err); wrong {
+		fmt.Fprintf(stderr, "zklock %s -h explains the flags\n", c.name)
+		return exitUsage
+	}
+	return exitFailed
 }
 
 func usage(w io.Writer) {
@@ -87,16 +87,22 @@ func usage(w io.Writer) {
 	fmt.Fprintln(w, "\nzklock command -h explains a command's flags.")
 }
 
-// parse parses a command's flags, which take no further arguments.
-func parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {
-	fs.SetOutput(stderr)
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return err
+// parse parses a command's flags, which take no further arguments. Help that was asked for goes to stdout, and flag.ErrHelp is returned.
+func parse(fs *flag.FlagSet, args []string, stdout io.Writer) error {
+	explain := fs.Usage
+	fs.Usage = func() {}
+	fs.SetOutput(io.Discard) // the caller prints the error
+	err := fs.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fs.SetOutput(stdout)
+		if explain != nil {
+			explain()
 		}
-		return usageError{} // the flag set has said what
-	}
-	if fs.NArg() > 0 {
+		return err
+	case err != nil:
+		return usageError{err.Error()}
+	case fs.NArg() > 0:
 		return usageError{fmt.Sprintf("unexpected argument %q", fs.Arg(0))}
 	}
 	return nil
