@@ -251,7 +251,7 @@ func TestCallsReturnAtTheirTimeInABlackHole(t *testing.T) {
 							}
 						}
 						remove()
-						r.staysHealed() // the rule may have let go of a request whose answer comes only now
+						r.staysHealed()
 						r.exactly(live...)
 						if theirs != nil {
 							require.NoError(r, theirs.Release(context.Background()))
@@ -276,26 +276,6 @@ func acquireOnly(r *cutRun, name string) func(context.Context) error {
 		}
 		return err
 	}
-}
-
-// staysHealed ends every black hole until the run is over.
-func (r *cutRun) staysHealed() {
-	r.p.BlackHole(zktest.None)
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	r.Cleanup(func() { close(stop); <-stopped })
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				r.p.BlackHole(zktest.None)
-			}
-		}
-	}()
 }
 
 // TestWaitingLockReturnsAtItsTime ends the ctx of a waiter, connected and not. The error says who is ahead, and the znode goes as soon as that is
