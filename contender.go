@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -202,7 +201,7 @@ func (c *contender) end(err error) bool {
 			select {
 			case <-r.Done():
 			case <-c.ctx.Done():
-			case <-time.After(c.e.Timeout()): // a server that refuses the delete, which was logged
+			case <-r.Refused(): // which was logged
 			}
 		}
 		err = &Error{Ahead: c.whoIsAhead(), Err: ErrHeld}

@@ -3,6 +3,7 @@ package zkrecipes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -97,7 +98,7 @@ func (l *Lease) Parts() []*Lease { return []*Lease{l} }
 //
 // It returns nil when the znode is gone, also when called again, and a *LostError (matching ErrLost) if the lease had been lost. When ctx ends first it
 // returns an error matching ctx.Err(), and ErrNoConnection when there was no session: the lease is over all the same, and the znode is deleted in the
-// background, by all means. A ctx that has already ended still releases: use context.WithoutCancel(ctx) in a defer to wait for the outcome. It never
+// background, by all means. When the server refuses to delete the znode its reason comes back, such as zk.ErrNoAuth. A ctx that has already ended still releases: use context.WithoutCancel(ctx) in a defer to wait for the outcome. It never
 // waits longer than the session can live.
 func (l *Lease) Release(ctx context.Context) error { return l.hold.s.release(ctx, l) }
 
@@ -121,6 +122,8 @@ func (l *Lease) awaitRemoval(ctx context.Context, r *core.Removal) error {
 	select {
 	case <-r.Done():
 		return l.removed(r)
+	case <-r.Refused():
+		err = fmt.Errorf("the server does not delete the znode, which stays until the session ends: %w", r.Refusal())
 	case <-ctx.Done():
 		text := "the znode is being deleted in the background: " + plain(context.Cause(ctx))
 		err = also(text, ctx.Err(), context.Cause(ctx), s.noSession())

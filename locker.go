@@ -50,7 +50,7 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context) error) (err er
 	defer detach()
 	defer func() {
 		// Also when fn panics. What the caller has to know is whether the lease was there to the end; a release that could not be confirmed is
-		// finished in the background and was logged.
+		// finished in the background.
 		lost := l.Err()
 		if rerr := l.Release(context.WithoutCancel(ctx)); rerr != nil && lost == nil && errors.Is(rerr, ErrLost) {
 			lost = rerr

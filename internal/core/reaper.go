@@ -31,9 +31,11 @@ type Removal struct {
 
 	claimed bool
 
-	busy   bool // a request for it is under way; the reaper's
-	tried  bool // a delete of it was sent without an answer
-	denied bool // the server refused; said once
+	busy  bool // a request for it is under way; the reaper's
+	tried bool // a delete of it was sent without an answer
+
+	refused chan struct{} // closed when the server has refused,
+	why     error         // for this reason
 }
 
 // Done is closed when the node is known to be gone.
@@ -43,6 +45,12 @@ func (r *Removal) Done() <-chan struct{} { return r.done }
 // when its session ended first, and ErrClosed when the engine was closed and the end of the session not confirmed. It may be called once Done is
 // closed.
 func (r *Removal) Err() error { return r.err }
+
+// Refused is closed when the server has refused to delete the node. It is tried again after each reconnect, but may well stay until its session ends.
+func (r *Removal) Refused() <-chan struct{} { return r.refused }
+
+// Refusal is the server's reason. It may be called once Refused is closed.
+func (r *Removal) Refusal() error { return r.why }
 
 type reaper struct {
 	e    *Engine
@@ -66,14 +74,14 @@ func (e *Engine) Remove(path string, session int64) *Removal {
 	if id == "" {
 		id = name
 	}
-	r := &Removal{dir: dir, id: id, name: name, session: session, done: make(chan struct{})}
+	r := &Removal{dir: dir, id: id, name: name, session: session, done: make(chan struct{}), refused: make(chan struct{})}
 	return e.reaper.add(r)
 }
 
 // claim notes that a create with this id was not answered and that its caller looks for the node, to use it. Until adopt or giveUp the node is one like
 // others: nobody deletes it, and who finds it ahead waits behind it. If it could be passed over now and adopted afterwards, two would hold.
 func (e *Engine) claim(dir, id string, session int64) *Removal {
-	return e.reaper.add(&Removal{dir: dir, id: id, session: session, claimed: true, done: make(chan struct{})})
+	return e.reaper.add(&Removal{dir: dir, id: id, session: session, claimed: true, done: make(chan struct{}), refused: make(chan struct{})})
 }
 
 // adopt ends a claim: the node was found and is used. It reports false when the session that made it is over.
@@ -225,10 +233,11 @@ func (rp *reaper) delete(r *Removal) {
 			}
 			continue
 		case Classify(err) == Answered:
-			if !r.denied {
-				r.denied = true
+			if r.why == nil {
+				r.why = Explain(err)
+				close(r.refused)
 				rp.e.cfg.Logger.Error("zkrecipes: a znode cannot be deleted; it stays until the session ends",
-					"path", znode.Join(r.dir, r.name), "err", Explain(err))
+					"path", znode.Join(r.dir, r.name), "err", r.why)
 			}
 			r.busy = false // again after the next reconnect
 		default:
