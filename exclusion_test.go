@@ -450,11 +450,11 @@ func TestNoGrantAfterTheLossWasTold(t *testing.T) {
 		spec := newLockSpec(s, newPath(t), "lock-", nil)
 		h := &hold{s: s, key: holdKey{dir: spec.dir, owner: "late"}, spec: spec, decided: make(chan struct{}), revoked: make(chan struct{})}
 		node := spec.dir + "/lock-0000000000"
-		own := s.engine.Watch(node, core.Data, func(w core.Wake) { h.ownEvent(node, w) })
+		own := s.engine.Watch(node, core.Data, func(core.Wake) {}) // it has no contender to wake
 		defer own.Cancel()
 		s.engine.Enter()
 		s.mu.Lock()
-		j := h.join(context.Background(), spec)
+		j := h.join(context.Background(), spec, nil)
 		s.holds[h.key] = h
 		s.mu.Unlock()
 		v := h.granted(core.Created{Path: node, Name: "lock-0000000000", Session: session}, own)

@@ -33,9 +33,8 @@ type Token int64
 type leaseKey struct{}
 
 // newLease is called with Session.mu held.
-func newLease(ctx context.Context, h *hold) *Lease {
-	l := &Lease{hold: h, granted: time.Now()}
-	l.outer, _ = LeaseFromContext(ctx)
+func newLease(ctx context.Context, h *hold, outer *Lease) *Lease {
+	l := &Lease{hold: h, outer: outer, granted: time.Now()}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), leaseKey{}, l))
 	return l
 }

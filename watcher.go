@@ -51,7 +51,11 @@ func (w *Watcher) Data(ctx context.Context) iter.Seq2[Znode, error] {
 				yield(Znode{Path: w.path}, err)
 				return
 			}
-			z := Znode{Path: w.path, Data: n.Data, Stat: n.Stat}
+			z := Znode{Path: w.path, Data: slices.Clone(n.Data)} // what was read may be shared with others
+			if n.Stat != nil {
+				stat := *n.Stat
+				z.Stat = &stat
+			}
 			if !first && sameVersion(last.Stat, z.Stat) {
 				continue
 			}

@@ -303,6 +303,41 @@ func TestTraceHooks(t *testing.T) {
 	require.Empty(t, calls)
 }
 
+// Who joins an acquisition that waits already is told its place as well.
+func TestWaitingIsToldToALateJoiner(t *testing.T) {
+	places := make(chan int, 10)
+	first := dialShared(t)
+	s := dialShared(t, WithTrace(&Trace{Waiting: func(_ context.Context, _, _ string, ahead int) { places <- ahead }}))
+	bg := context.Background()
+	path := newPath(t)
+	l, err := NewMutex(first, path).Lock(bg)
+	require.NoError(t, err)
+	m := NewMutex(s, path, WithOwner("both"))
+	one := goLock(bg, m)
+	require.Equal(t, 1, next(t, places))
+	two := goLock(bg, m)
+	require.Equal(t, 1, next(t, places))
+	require.NoError(t, l.Release(bg))
+	require.NoError(t, mustLease(t, one).Release(bg))
+	require.NoError(t, mustLease(t, two).Release(bg))
+}
+
+// Loops on one znode do not share what they are given.
+func TestWatchersShareNothing(t *testing.T) {
+	s := dialShared(t)
+	path := newPath(t)
+	put(t, s.Conn(), path)
+	_, err := s.Conn().Set(path, []byte("abc"), -1)
+	require.NoError(t, err)
+	one, _ := follow(within(t, 10*time.Second), NewWatcher(s, path))
+	z := next(t, one)
+	z.Data[0], z.Stat.Version = 'X', 99
+	two, _ := follow(within(t, 10*time.Second), NewWatcher(s, path))
+	z = next(t, two)
+	require.Equal(t, "abc", string(z.Data))
+	require.EqualValues(t, 1, z.Stat.Version)
+}
+
 func TestDo(t *testing.T) {
 	s := dialShared(t)
 	bg := context.Background()
