@@ -86,9 +86,12 @@ log4j.appender.OUT.layout.ConversionPattern=%d{ISO8601} %-5p [%t:%c{1}] %m%n
 `
 )
 
-// javaArgs are the arguments of java. The flags trade peak speed for a fast
-// start and a small footprint: a test server lives for seconds.
-func javaArgs(inst Install, s *settings, dir string) []string {
+// mainClass runs a standalone server too, if its configuration names no other.
+const mainClass = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+
+// jvmFlags are the flags of the JVM. They trade peak speed for a fast start and
+// a small footprint: a test server lives for seconds.
+func jvmFlags(s *settings) []string {
 	system := []keyValue{
 		{"znode.container.checkIntervalMs", "1000"},
 		{"zookeeper.jmx.log4j.disable", "true"},
@@ -97,16 +100,19 @@ func javaArgs(inst Install, s *settings, dir string) []string {
 	for _, p := range s.system {
 		system = set(system, p)
 	}
-	args := []string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData"}
+	flags := []string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData"}
 	for _, p := range system {
-		args = append(args, "-D"+p.key+"="+p.value)
+		flags = append(flags, "-D"+p.key+"="+p.value)
 	}
-	cp := append([]string{dir}, inst.ClassPath...)
-	return append(args,
-		"-cp", strings.Join(cp, string(os.PathListSeparator)),
-		"org.apache.zookeeper.server.quorum.QuorumPeerMain",
-		filepath.Join(dir, "zoo.cfg"))
+	return flags
 }
+
+// classPath begins with dir, for the settings of the log.
+func classPath(inst Install, dir string) []string {
+	return []string{"-cp", strings.Join(append([]string{dir}, inst.ClassPath...), string(os.PathListSeparator))}
+}
+
+func configFile(dir string) string { return filepath.Join(dir, "zoo.cfg") }
 
 // writeConfig fills dir with what server i reads at its start.
 func writeConfig(s *settings, i int, dir string, all []ports) error {
@@ -115,7 +121,7 @@ func writeConfig(s *settings, i int, dir string, all []ports) error {
 		return err
 	}
 	files := map[string]string{
-		filepath.Join(dir, "zoo.cfg"):          zooCfg(s, i, data, all),
+		configFile(dir):                        zooCfg(s, i, data, all),
 		filepath.Join(dir, "log4j.properties"): log4jProperties,
 		filepath.Join(dir, "logback.xml"):      logbackXML,
 		filepath.Join(data, "myid"):            strconv.Itoa(i+1) + "\n",

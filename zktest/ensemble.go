@@ -3,7 +3,6 @@ package zktest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,11 +12,12 @@ import (
 // Ensemble is one standalone server or a quorum of several. Its methods may be
 // called from several goroutines.
 type Ensemble struct {
-	servers  []*Server
-	install  Install
+	servers  []*Member
+	backend  backend
 	settings *settings
 	dir      string
 	ports    []int
+	inner    *Server // in this process
 
 	mu     sync.Mutex
 	closed bool
@@ -41,26 +41,24 @@ func Start(tb TB, opts ...Option) *Ensemble {
 	return e
 }
 
-// Launch starts an ensemble of a local installation and returns when all its
-// servers serve. The caller must Close it.
+// Launch starts an ensemble and returns when all its servers serve. It runs what
+// [Find] finds, or else what [FindDocker] does, unless $ZKTEST_REAL insists on
+// one. The caller must Close it.
 //
 // Errors: one that wraps [ErrNotFound] when there is nothing to run,
-// [ErrNotOwned] when $ZKTEST_REAL=addr rules out a local server, and others,
+// [ErrNotOwned] when $ZKTEST_REAL=addr rules out servers of its own, and others,
 // with the end of a log, when a server does not start. Nothing is left running
 // then.
 func Launch(opts ...Option) (*Ensemble, error) {
-	source, err := realSource()
+	source, err := launchSource()
 	if err != nil {
 		return nil, err
-	}
-	if source == sourceAddr {
-		return nil, fmt.Errorf("%w; $%s=%s leaves only servers from outside, unset it or set it to %s", ErrNotOwned, envReal, sourceAddr, sourceLocal)
 	}
 	set, err := newSettings(opts)
 	if err != nil {
 		return nil, err
 	}
-	inst, err := Find()
+	b, err := findBackend(source)
 	if err != nil {
 		return nil, err
 	}
@@ -68,15 +66,15 @@ func Launch(opts ...Option) (*Ensemble, error) {
 	// it, somebody else can take it.
 	const attempts = 5
 	for i := 1; ; i++ {
-		e, err := launch(inst, set)
+		e, err := launch(b, set)
 		if err == nil || i == attempts || !errors.Is(err, errBind) {
 			return e, err
 		}
 	}
 }
 
-func launch(inst Install, set *settings) (_ *Ensemble, err error) {
-	e := &Ensemble{install: inst, settings: set}
+func launch(b backend, set *settings) (_ *Ensemble, err error) {
+	e := &Ensemble{backend: b, settings: set}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.Close())
@@ -100,7 +98,7 @@ func launch(inst Install, set *settings) (_ *Ensemble, err error) {
 		}
 	}
 	for i := range all {
-		s := &Server{ens: e, id: i, addr: hostPort(all[i].client), dir: filepath.Join(e.dir, strconv.Itoa(i))}
+		s := &Member{ens: e, id: i, addr: hostPort(all[i].client), dir: filepath.Join(e.dir, strconv.Itoa(i))}
 		if err = writeConfig(set, i, s.dir, all); err != nil {
 			return nil, err
 		}
@@ -128,16 +126,16 @@ func (e *Ensemble) Addrs() []string {
 	return addrs
 }
 
-// Server returns the i-th server, counted from 0.
-func (e *Ensemble) Server(i int) *Server { return e.servers[i] }
+// Member returns the i-th server, counted from 0.
+func (e *Ensemble) Server(i int) *Member { return e.servers[i] }
 
 // Servers returns all servers, running or not.
-func (e *Ensemble) Servers() []*Server { return append([]*Server(nil), e.servers...) }
+func (e *Ensemble) Servers() []*Member { return append([]*Member(nil), e.servers...) }
 
 // Leader asks each server and returns the one that leads, a standalone server
 // being its own leader. It is nil when none does, as during an election. A
 // leader that was paused does not answer, so it is not found.
-func (e *Ensemble) Leader() *Server {
+func (e *Ensemble) Leader() *Member {
 	for _, s := range e.inMode("leader", "standalone") {
 		return s
 	}
@@ -146,10 +144,10 @@ func (e *Ensemble) Leader() *Server {
 
 // Followers asks each server and returns those that follow a leader. A follower
 // goes on saying so for up to SyncLimit ticks after its leader went silent.
-func (e *Ensemble) Followers() []*Server { return e.inMode("follower") }
+func (e *Ensemble) Followers() []*Member { return e.inMode("follower") }
 
 // inMode asks all servers at once: a silent one costs its timeout only once.
-func (e *Ensemble) inMode(modes ...string) []*Server {
+func (e *Ensemble) inMode(modes ...string) []*Member {
 	found := make([]string, len(e.servers))
 	var wg sync.WaitGroup
 	for i, s := range e.servers {
@@ -159,7 +157,7 @@ func (e *Ensemble) inMode(modes ...string) []*Server {
 		wg.Go(func() { found[i] = s.mode(context.Background()) })
 	}
 	wg.Wait()
-	var in []*Server
+	var in []*Member
 	for i, s := range e.servers {
 		for _, m := range modes {
 			if found[i] == m {
@@ -192,7 +190,7 @@ func (e *Ensemble) WaitReady(ctx context.Context) error {
 }
 
 // died tells whether the process was started and ended without being told to.
-func (s *Server) died() bool {
+func (s *Member) died() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc != nil && s.proc.ended()
@@ -205,7 +203,7 @@ func (e *Ensemble) isClosed() bool {
 }
 
 // Close kills all servers and removes their data. Further calls do nothing. On
-// an ensemble from outside it does nothing at all.
+// an ensemble that runs elsewhere it does nothing at all.
 func (e *Ensemble) Close() error {
 	e.mu.Lock()
 	was := e.closed
@@ -226,6 +224,9 @@ func (e *Ensemble) Close() error {
 		s.proc = nil
 		s.mu.Unlock()
 		s.turn.Unlock()
+	}
+	if e.inner != nil {
+		e.inner.Close()
 	}
 	pool.give(e.ports...)
 	if e.dir == "" {

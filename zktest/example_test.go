@@ -1,13 +1,16 @@
 package zktest_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/zkrecipes/zkrecipes"
 	"github.com/zkrecipes/zkrecipes/zktest"
 )
 
@@ -31,8 +34,8 @@ func (t *tb) done() {
 func ExampleNewProxy() {
 	t := new(tb)
 	defer t.done()
-	ens := zktest.Start(t)
-	proxy := zktest.NewProxy(t, ens.Addrs()[0])
+	server := zktest.NewServer(t) // or a real one: zktest.Start(t).Addrs()[0]
+	proxy := zktest.NewProxy(t, server.Addr())
 	conn, _, err := zk.Connect([]string{proxy.Addr()}, 5*time.Second, zk.WithLogger(silent{}))
 	if err != nil {
 		log.Fatal(err)
@@ -46,6 +49,10 @@ func ExampleNewProxy() {
 	})
 	_, err = conn.Create("/job", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
 	fmt.Println("create:", err)
+	// The client may refuse what it is asked while it has no connection.
+	for conn.State() != zk.StateHasSession {
+		time.Sleep(10 * time.Millisecond)
+	}
 	exists, _, err := conn.Exists("/job")
 	fmt.Println("exists:", exists, err)
 	for _, r := range proxy.Requests() {
@@ -64,8 +71,8 @@ func ExampleNewProxy() {
 func ExampleHoldReply() {
 	t := new(tb)
 	defer t.done()
-	ens := zktest.Start(t)
-	proxy := zktest.NewProxy(t, ens.Addrs()[0])
+	server := zktest.NewServer(t) // or a real one: zktest.Start(t).Addrs()[0]
+	proxy := zktest.NewProxy(t, server.Addr())
 	connect := func(addr string) *zk.Conn {
 		conn, _, err := zk.Connect([]string{addr}, 5*time.Second, zk.WithLogger(silent{}))
 		if err != nil {
@@ -74,7 +81,7 @@ func ExampleHoldReply() {
 		t.Cleanup(conn.Close)
 		return conn
 	}
-	watcher, other := connect(proxy.Addr()), connect(ens.Addrs()[0])
+	watcher, other := connect(proxy.Addr()), connect(server.Addr())
 
 	gate := zktest.NewGate()
 	proxy.OnRequest(zktest.Rule{
@@ -115,4 +122,31 @@ func ExampleLaunch() {
 	// true
 	// <nil> false
 	// <nil> true
+}
+
+// A service's test that its work stops when its session ends, without Java and without waiting.
+func ExampleNewServer() {
+	t := new(tb)
+	defer t.done()
+	server := zktest.NewServer(t)
+	ctx := context.Background()
+	session, err := zkrecipes.Dial(ctx, []string{"zk:2181"}, zkrecipes.WithDialer(server.Dialer()), zkrecipes.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer session.Close()
+	lease, err := zkrecipes.NewMutex(session, "/jobs/report").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	server.Expire(session.ID())
+	<-lease.Context().Done()
+	fmt.Println(errors.Is(lease.Err(), zkrecipes.ErrLost))
+	for znode := range server.Znodes("/jobs/report") {
+		fmt.Println(znode.Path)
+	}
+	// Output:
+	// true
+	// /jobs/report
 }

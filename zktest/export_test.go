@@ -15,12 +15,27 @@ var (
 	LastPort  = lastPort
 )
 
-func (s *Server) PID() int {
-	p, _ := s.process()
-	return p.cmd.Process.Pid
+// InDocker tells whether servers are launched in containers when source is
+// insisted on.
+func InDocker(source string) bool {
+	b, err := findBackend(source)
+	_, in := b.(Docker)
+	return err == nil && in
 }
 
-func (s *Server) DataDir() string { return filepath.Join(s.dir, "data") }
+var (
+	ProcessName = processName
+	Gone        = gone
+)
+
+const LabelKey = labelKey
+
+func (s *Member) PID() int {
+	p, _ := s.process()
+	return p.pid()
+}
+
+func (s *Member) DataDir() string { return filepath.Join(s.dir, "data") }
 
 func (e *Ensemble) Dir() string { return e.dir }
 

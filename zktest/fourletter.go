@@ -2,6 +2,7 @@ package zktest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,8 +18,9 @@ const fourLetterTimeout = 2 * time.Second
 // them are allowed on a launched server; one from outside allows what its
 // 4lw.commands.whitelist says.
 //
-// A server that is stopped or, until ctx ends, paused gives an error.
-func (s *Server) FourLetter(ctx context.Context, word string) (string, error) {
+// A server that is stopped or, until ctx ends, paused gives an error, and so does
+// one in this process, which knows no words.
+func (s *Member) FourLetter(ctx context.Context, word string) (string, error) {
 	return fourLetter(ctx, s.addr, word)
 }
 
@@ -49,12 +51,15 @@ func fourLetter(ctx context.Context, addr, word string) (string, error) {
 	if err != nil && (len(answer) == 0 || ctx.Err() != nil) {
 		return fail(err)
 	}
+	if len(answer) == 0 {
+		return fail(errors.New("the connection was closed without an answer"))
+	}
 	return string(answer), nil
 }
 
 // mode is "standalone", "leader", "follower", "observer", or empty when the
 // server does not serve.
-func (s *Server) mode(ctx context.Context) string {
+func (s *Member) mode(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, fourLetterTimeout)
 	defer cancel()
 	answer, err := fourLetter(ctx, s.addr, "srvr")

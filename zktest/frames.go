@@ -41,14 +41,16 @@ type Frame struct {
 //
 // The length is not believed until the bytes are there, so that four bytes
 // cannot make it allocate 64 MiB.
-func readFrame(r io.Reader) ([]byte, error) {
+func readFrame(r io.Reader) ([]byte, error) { return readFrameUpTo(r, maxFrame) }
+
+func readFrameUpTo(r io.Reader, limit int64) ([]byte, error) {
 	var head [4]byte
 	n, err := io.ReadFull(r, head[:])
 	if err != nil {
 		return head[:n], endOf(err)
 	}
 	size := int64(int32(binary.BigEndian.Uint32(head[:])))
-	if size < 0 || size > maxFrame {
+	if size < 0 || size > limit {
 		return head[:], fmt.Errorf("%w: it begins with % x, a length of %d", errNotAFrame, head, size)
 	}
 	const trusted = 64 << 10

@@ -13,8 +13,9 @@ import (
 )
 
 // ErrNotFound is returned, wrapped in a message that says what to install, when
-// there is no ZooKeeper or no Java to run it with.
-var ErrNotFound = errors.New("zktest: no local ZooKeeper")
+// there is nothing to launch: no ZooKeeper, no Java to run it with, no engine or
+// no image for containers.
+var ErrNotFound = errors.New("zktest: no ZooKeeper to launch")
 
 // debianJars are where distributions put the server's jar. Its manifest names
 // the jars it depends on, so it is enough as a class path but for the logging.

@@ -97,10 +97,14 @@ func TestFindJava(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
+	home, javaHome := t.TempDir(), t.TempDir()
+	jar := touch(t, 0o644, home, "lib", "zookeeper-3.9.2.jar")
+	java := touch(t, 0o755, javaHome, "bin", "java")
+	t.Setenv("ZOOKEEPER_HOME", home)
+	t.Setenv("JAVA_HOME", javaHome)
 	inst, err := zktest.Find()
 	require.NoError(t, err)
-	require.NotEmpty(t, inst.ClassPath)
-	require.FileExists(t, inst.Java)
+	require.Equal(t, zktest.Install{Java: java, ClassPath: []string{jar}, Version: "3.9.2"}, inst)
 
 	t.Setenv("JAVA_HOME", t.TempDir())
 	_, err = zktest.Find()

@@ -229,31 +229,48 @@ func TestStartCleansUp(t *testing.T) {
 
 func TestStartSaysWhatToInstall(t *testing.T) {
 	t.Setenv("ZOOKEEPER_HOME", t.TempDir())
+	t.Setenv("ZKTEST_IMAGE", "zkrecipes.invalid/none")
 	said := fatality(t, func(tb zktest.TB) { zktest.Start(tb) })
-	require.Contains(t, said, "point it at an unpacked binary release")
+	if inDocker() {
+		require.Contains(t, said, "run scripts/zkimage")
+	} else {
+		require.Contains(t, said, "point it at an unpacked binary release")
+	}
 }
 
 // TestPortTaken has another process take the port between the moment it is
-// found free and the moment the server binds it. Something that looks like java
-// does so here for the first server launched.
+// found free and the moment the server binds it. Something that looks like the
+// command that launches servers, java or docker, does so here for the first one.
 func TestPortTaken(t *testing.T) {
-	inst, err := zktest.Find()
-	require.NoError(t, err)
+	command := ""
+	if inDocker() {
+		d, err := zktest.FindDocker()
+		require.NoError(t, err)
+		command = d.Command
+	} else {
+		inst, err := zktest.Find()
+		require.NoError(t, err)
+		command = inst.Java
+	}
 	dir := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
+	bin := filepath.Join(dir, "bin")
+	require.NoError(t, os.Mkdir(bin, 0o755))
 	report := filepath.Join(dir, "port")
 	// It tells the test which port, and waits until the test has taken it.
 	script := fmt.Sprintf(`#!/bin/sh
 for last; do :; done
-if [ ! -e %[1]s ]; then
-	sed -n 's/^clientPort=//p' "$last" > %[1]s.new
-	mv %[1]s.new %[1]s
-	while [ ! -e %[1]s.taken ]; do sleep 0.01; done
-fi
+case $last in */zoo.cfg)
+	if [ ! -e %[1]s ]; then
+		sed -n 's/^clientPort=//p' "$last" > %[1]s.new
+		mv %[1]s.new %[1]s
+		while [ ! -e %[1]s.taken ]; do sleep 0.01; done
+	fi
+esac
 exec %[2]s "$@"
-`, report, inst.Java)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "bin", "java"), []byte(script), 0o755))
+`, report, command)
+	require.NoError(t, os.WriteFile(filepath.Join(bin, filepath.Base(command)), []byte(script), 0o755))
 	t.Setenv("JAVA_HOME", dir)
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 
 	taken := make(chan string)
 	go func() {
@@ -298,6 +315,12 @@ func launchAndHang() {
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
+	}
+	if os.Getenv(envLauncher) == "paused" {
+		if err := ens.Server(0).Pause(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
 	}
 	fmt.Println(ens.Server(0).PID(), ens.Dir())
 	select {}

@@ -1,12 +1,11 @@
 package zktest_test
 
 import (
-	"fmt"
 	"os"
+	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/zkrecipes/zkrecipes/internal/testrun"
 	"github.com/zkrecipes/zkrecipes/zktest"
 )
 
@@ -14,17 +13,24 @@ func TestMain(m *testing.M) {
 	if os.Getenv(envLauncher) != "" {
 		launchAndHang()
 	}
-	goleak.VerifyTestMain(closing{m})
+	realOnly := []string{
+		"TestConformance", "TestConformanceAtTheLimit", "TestRandomWalk", "TestClientOnBoth", // compare with it
+		"TestServerLifeCycle", "TestQuorum", "TestLeaderPaused", "TestOptions", "TestOptionErrors", "TestLoopbackOnly", "TestCloseLeavesNothing", "TestStartCleansUp",
+		"TestPortTaken", "TestSessionTimeoutIsShort", "TestDiesWithParent", "TestOwnerNames", "TestPropertyWithABlank", "ExampleLaunch",
+		"TestFourLetter", "TestVersionOfServer", "TestSharedLaunched", "TestSharedFromOutside",
+	}
+	os.Exit(testrun.Main(m, realOnly, zktest.CloseShared))
 }
 
-// closing closes the shared server between the tests and the check for leaks.
-type closing struct{ m *testing.M }
+// real is what this run insists on, before any test sets it.
+var real = os.Getenv("ZKTEST_REAL")
 
-func (c closing) Run() int {
-	code := c.m.Run()
-	if err := zktest.CloseShared(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+// inDocker tells whether the servers of this run are launched in containers.
+var inDocker = sync.OnceValue(func() bool { return zktest.InDocker(real) })
+
+func launchedIn() string {
+	if inDocker() {
+		return "docker"
 	}
-	return code
+	return "local"
 }

@@ -19,8 +19,9 @@ type settings struct {
 	tick       time.Duration
 	initLimit  int
 	syncLimit  int
-	properties []keyValue // lines of zoo.cfg, later ones win
-	system     []keyValue // -D arguments, later ones win
+	properties []keyValue    // lines of zoo.cfg, later ones win
+	system     []keyValue    // -D arguments, later ones win
+	reap       time.Duration // how often a Server looks for what can go
 }
 
 type keyValue struct{ key, value string }
@@ -29,7 +30,7 @@ type keyValue struct{ key, value string }
 var launcherKeys = []string{"dataDir", "dataLogDir", "clientPort", "clientPortAddress", "secureClientPort", "dynamicConfigFile"}
 
 func newSettings(opts []Option) (*settings, error) {
-	s := &settings{servers: 1, tick: 200 * time.Millisecond, initLimit: 20, syncLimit: 10}
+	s := &settings{servers: 1, tick: 200 * time.Millisecond, initLimit: 20, syncLimit: 10, reap: containerCheck}
 	for _, o := range opts {
 		o.apply(s)
 	}

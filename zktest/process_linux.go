@@ -14,6 +14,9 @@ func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
+// apart puts a child where signals to this process's group do not reach it.
+func apart() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
 // halted tells whether every thread of a process has obeyed a SIGSTOP. The
 // signal is only queued when kill returns; a thread on another core can still
 // answer a request after that.

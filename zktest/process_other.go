@@ -9,3 +9,6 @@ func childAttr() *syscall.SysProcAttr { return nil }
 
 // halted cannot be asked for here.
 func halted(int) bool { return true }
+
+// apart is for what runs on Linux only.
+func apart() *syscall.SysProcAttr { return nil }

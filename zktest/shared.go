@@ -15,15 +15,16 @@ const (
 	envServers = "ZKTEST_SERVERS"
 	envReal    = "ZKTEST_REAL"
 
-	sourceAny   = ""
-	sourceLocal = "local"
-	sourceAddr  = "addr"
+	sourceAny    = ""
+	sourceLocal  = "local"
+	sourceDocker = "docker"
+	sourceAddr   = "addr"
 )
 
 // realSource reads which source of a ZooKeeper is insisted on.
 func realSource() (string, error) {
 	switch v := os.Getenv(envReal); v {
-	case sourceAny, sourceLocal:
+	case sourceAny, sourceLocal, sourceDocker:
 		return v, nil
 	case sourceAddr:
 		if len(outsideAddrs()) == 0 {
@@ -31,7 +32,8 @@ func realSource() (string, error) {
 		}
 		return v, nil
 	default:
-		return "", fmt.Errorf("zktest: $%s=%q is unknown; it may be %q (a server that runs already, named by $%s), %q (one launched from this machine's ZooKeeper), or unset", envReal, v, sourceAddr, envServers, sourceLocal)
+		return "", fmt.Errorf("zktest: $%s=%q is unknown; it may be %q (a server that runs already, named by $%s), %q (launched from this machine's ZooKeeper), %q (launched in containers), or unset",
+			envReal, v, sourceAddr, envServers, sourceLocal, sourceDocker)
 	}
 }
 
@@ -57,14 +59,15 @@ var shared struct {
 }
 
 // Shared returns one ensemble for all the tests of the process, so that those
-// which only need some ZooKeeper do not wait for one each. At its first use it
-// is, unless $ZKTEST_REAL says otherwise, the servers named by $ZKTEST_SERVERS,
-// or else a standalone server launched with the default options. Tests that
-// use it must keep to paths of their own, and must not stop it: methods that
-// control a server from outside return [ErrNotOwned].
+// which only need some ZooKeeper do not wait for one each. It is the servers named
+// by $ZKTEST_SERVERS, or one launched with the default options where $ZKTEST_REAL
+// says from what ("local" or "docker"), or else, as where nothing but Go is
+// installed, a [Server] in this process. The same tests run on all of them. They
+// must keep to paths of their own, and must not stop it: methods that control a
+// server from outside return [ErrNotOwned].
 //
-// A TestMain must call [CloseShared] after the tests. When there is no
-// ZooKeeper to be had, every test that asks for it fails with the reason.
+// A TestMain must call [CloseShared] after the tests. When the ZooKeeper that was
+// named is not to be had, every test that asks for it fails with the reason.
 func Shared(tb TB) *Ensemble {
 	tb.Helper()
 	shared.mu.Lock()
@@ -85,8 +88,11 @@ func openShared() (*Ensemble, error) {
 		return nil, err
 	}
 	addrs := outsideAddrs()
-	if source == sourceLocal || len(addrs) == 0 {
+	switch {
+	case source == sourceLocal || source == sourceDocker:
 		return Launch()
+	case len(addrs) == 0:
+		return inProcess()
 	}
 	e := outside(addrs)
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
@@ -97,11 +103,27 @@ func openShared() (*Ensemble, error) {
 	return e, nil
 }
 
+// inProcess is an ensemble of one server in this process.
+func inProcess() (*Ensemble, error) {
+	s, err := LaunchServer()
+	if err != nil {
+		return nil, err
+	}
+	addr, err := s.open()
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	e := outside([]string{addr})
+	e.inner = s
+	return e, nil
+}
+
 // outside is an ensemble that is not ours to control.
 func outside(addrs []string) *Ensemble {
 	e := &Ensemble{}
 	for i, a := range addrs {
-		e.servers = append(e.servers, &Server{ens: e, id: i, addr: a})
+		e.servers = append(e.servers, &Member{ens: e, id: i, addr: a})
 	}
 	return e
 }
@@ -121,7 +143,7 @@ func CloseShared() error {
 
 // awaitOutside waits until a server from outside opens a session. Four-letter
 // words may be forbidden there.
-func (s *Server) awaitOutside(ctx context.Context) error {
+func (s *Member) awaitOutside(ctx context.Context) error {
 	ticker := time.NewTicker(10 * pollInterval)
 	defer ticker.Stop()
 	for {

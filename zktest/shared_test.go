@@ -2,7 +2,9 @@ package zktest_test
 
 import (
 	"context"
+	"net"
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,16 +18,39 @@ func withoutShared(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, zktest.CloseShared()) })
 }
 
-func TestShared(t *testing.T) {
+func TestSharedLaunched(t *testing.T) {
 	withoutShared(t)
 	t.Setenv("ZKTEST_SERVERS", "")
-	t.Setenv("ZKTEST_REAL", "")
+	t.Setenv("ZKTEST_REAL", launchedIn())
 	ens := zktest.Shared(t)
 	require.Same(t, ens, zktest.Shared(t))
 	pid := ens.Server(0).PID()
 	require.NoError(t, zktest.CloseShared())
 	require.NoError(t, zktest.CloseShared())
 	require.False(t, processExists(pid))
+	require.NotSame(t, ens, zktest.Shared(t))
+}
+
+// Where nothing is asked for it is a server in this process, whatever is installed.
+func TestSharedInThisProcess(t *testing.T) {
+	withoutShared(t)
+	t.Setenv("ZKTEST_SERVERS", "")
+	t.Setenv("ZKTEST_REAL", "")
+	t.Setenv("ZOOKEEPER_HOME", t.TempDir())
+	ens := zktest.Shared(t)
+	require.Same(t, ens, zktest.Shared(t))
+	require.NoError(t, ens.WaitReady(t.Context()))
+	require.Len(t, ens.Addrs(), 1)
+	s := ens.Server(0)
+	require.True(t, s.Running())
+	for _, f := range []func() error{s.Kill, s.Stop, s.Start, s.Wipe, s.Pause, s.Resume} {
+		require.ErrorIs(t, f(), zktest.ErrNotOwned)
+	}
+	_, err := s.FourLetter(t.Context(), "ruok")
+	require.Error(t, err, "it knows none")
+	require.NoError(t, zktest.CloseShared())
+	_, err = net.Dial("tcp", s.Addr())
+	require.Error(t, err, "it has ended")
 	require.NotSame(t, ens, zktest.Shared(t))
 }
 
@@ -50,7 +75,7 @@ func TestSharedFromOutside(t *testing.T) {
 		require.NoError(t, zktest.CloseShared())
 		require.True(t, server.Server(0).Running(), "it is not ours to stop")
 	}
-	t.Setenv("ZKTEST_REAL", "local")
+	t.Setenv("ZKTEST_REAL", launchedIn())
 	require.NotEqual(t, server.Addrs(), zktest.Shared(t).Addrs())
 }
 
@@ -70,14 +95,19 @@ func TestSharedFails(t *testing.T) {
 	_, err = zktest.Launch()
 	require.ErrorIs(t, err, zktest.ErrNotOwned)
 
-	t.Setenv("ZKTEST_REAL", "docker")
+	t.Setenv("ZKTEST_REAL", "dokcer")
 	said := shared()
-	require.Contains(t, said, `"addr"`)
-	require.Contains(t, said, `"local"`)
+	for _, known := range []string{"addr", "local", "docker"} {
+		require.Contains(t, said, strconv.Quote(known))
+	}
+
+	t.Setenv("ZKTEST_REAL", "docker")
+	t.Setenv("ZKTEST_IMAGE", "zkrecipes.invalid/none")
+	require.Contains(t, shared(), "no ZooKeeper to launch")
 
 	t.Setenv("ZKTEST_REAL", "local")
 	t.Setenv("ZOOKEEPER_HOME", t.TempDir())
-	require.Contains(t, shared(), "no local ZooKeeper")
+	require.Contains(t, shared(), "no ZooKeeper to launch")
 }
 
 func TestOutsideNotServing(t *testing.T) {

@@ -7,28 +7,38 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"syscall"
 )
 
-// process is one child, from its start to its end.
-type process struct {
+// child is a process whose life is tied to this one's where the system can.
+type child struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended and was waited for
-	err  error         // of Wait; read it after done
+	done chan struct{} // closed when it has ended and was waited for
 }
 
-// startProcess starts java with both outputs appended to logFile.
-func startProcess(java string, args []string, dir, logFile string) (*process, error) {
-	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+type childSpec struct {
+	name  string
+	args  []string
+	dir   string
+	log   string                 // both outputs are appended to this file
+	stdin *os.File               // may be nil
+	after func(*os.ProcessState) // runs after the end and before done; may be nil
+}
+
+// startChild starts a child and returns when it has been forked.
+func startChild(spec childSpec) (*child, error) {
+	log, err := os.OpenFile(spec.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(java, args...)
-	cmd.Dir = dir
+	cmd := exec.Command(spec.name, spec.args...)
+	cmd.Dir = spec.dir
 	cmd.Stdout, cmd.Stderr = log, log
+	if spec.stdin != nil {
+		cmd.Stdin = spec.stdin // a nil *os.File would not be a nil reader
+	}
 	cmd.SysProcAttr = childAttr()
-	p := &process{cmd: cmd, done: make(chan struct{})}
+	c := &child{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		// The kernel sends the child its death signal when the thread that
@@ -39,39 +49,29 @@ func startProcess(java string, args []string, dir, logFile string) (*process, er
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			p.err = cmd.Wait()
-			close(p.done)
+			_ = cmd.Wait() // how it ended is in its log
+			if spec.after != nil {
+				spec.after(cmd.ProcessState)
+			}
+			close(c.done)
 		}
 	}()
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("zktest: cannot start %s: %w", java, err)
+		return nil, fmt.Errorf("zktest: cannot start %s: %w", spec.name, err)
 	}
-	return p, nil
+	return c, nil
 }
 
-func (p *process) ended() bool {
+func (c *child) ended() bool {
 	select {
-	case <-p.done:
+	case <-c.done:
 		return true
 	default:
 		return false
 	}
 }
 
-// kill ends the process at once, paused or not, and waits for it.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // the only failure is that it has ended
-	<-p.done
-}
-
-// terminate asks the process to end and waits for it.
-func (p *process) terminate() {
-	if p.cmd.Process.Signal(syscall.SIGTERM) != nil {
-		_ = p.cmd.Process.Kill() // no such signal on this system
-	}
-	_ = resume(p.cmd.Process) // a paused process would not hear of it
-	<-p.done
-}
+func (c *child) pid() int { return c.cmd.Process.Pid }
 
 // logTail is the end of a log file, for an error message.
 func logTail(name string) string {

@@ -24,9 +24,9 @@ const (
 	pollInterval = 20 * time.Millisecond
 )
 
-// Server is one server of an [Ensemble]. Its methods may be called from several
+// Member is one server of an [Ensemble]. Its methods may be called from several
 // goroutines; those that start or stop it take turns.
-type Server struct {
+type Member struct {
 	ens  *Ensemble
 	id   int // from 0
 	addr string
@@ -35,23 +35,23 @@ type Server struct {
 	turn sync.Mutex // held while the process is started or stopped
 
 	mu     sync.Mutex
-	proc   *process // nil before the first start and after a stop
+	proc   process // nil before the first start and after a stop
 	paused bool
 	starts int // names the log: each start has its own
 }
 
 // Addr is the server's host:port.
-func (s *Server) Addr() string { return s.addr }
+func (s *Member) Addr() string { return s.addr }
 
 // Running tells whether the process runs, paused or not. It is false too after
 // the process ended by itself. A server from outside is taken to run.
-func (s *Server) Running() bool {
+func (s *Member) Running() bool {
 	p, _ := s.process()
 	return s.dir == "" || p != nil
 }
 
 // process returns the running process, nil if there is none.
-func (s *Server) process() (p *process, paused bool) {
+func (s *Member) process() (p process, paused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc == nil || s.proc.ended() {
@@ -61,16 +61,16 @@ func (s *Server) process() (p *process, paused bool) {
 }
 
 // Kill ends the server with SIGKILL, paused or not, and returns when it is
-// gone. Its data stays and [Server.Start] goes on from it. A server that does
+// gone. Its data stays and [Member.Start] goes on from it. A server that does
 // not run gives an error.
-func (s *Server) Kill() error { return s.end("Kill", (*process).kill) }
+func (s *Member) Kill() error { return s.end("Kill", process.kill) }
 
 // Stop ends the server with SIGTERM, paused or not, and returns when it is
-// gone. Its data stays and [Server.Start] goes on from it. A server that does
+// gone. Its data stays and [Member.Start] goes on from it. A server that does
 // not run gives an error.
-func (s *Server) Stop() error { return s.end("Stop", (*process).terminate) }
+func (s *Member) Stop() error { return s.end("Stop", process.terminate) }
 
-func (s *Server) end(verb string, how func(*process)) error {
+func (s *Member) end(verb string, how func(process)) error {
 	if s.dir == "" {
 		return ErrNotOwned
 	}
@@ -92,7 +92,7 @@ func (s *Server) end(verb string, how func(*process)) error {
 // connections, and [Ensemble.WaitReady] waits until it serves. A server that
 // runs already, or ends during its start, gives an error with the end of its
 // log.
-func (s *Server) Start() error {
+func (s *Member) Start() error {
 	if s.dir == "" {
 		return ErrNotOwned
 	}
@@ -116,11 +116,11 @@ func (s *Server) Start() error {
 }
 
 // launch starts the process and waits for nothing.
-func (s *Server) launch() error {
+func (s *Member) launch() error {
 	s.mu.Lock()
 	s.starts++
 	s.mu.Unlock()
-	p, err := startProcess(s.ens.install.Java, javaArgs(s.ens.install, s.ens.settings, s.dir), s.dir, s.log())
+	p, err := s.ens.backend.start(s.ens.settings, s.dir, s.log())
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (s *Server) launch() error {
 
 // Wipe removes the data of a stopped server, so that it starts as one restored
 // from nothing. A running server gives an error.
-func (s *Server) Wipe() error {
+func (s *Member) Wipe() error {
 	if s.dir == "" {
 		return ErrNotOwned
 	}
@@ -145,27 +145,30 @@ func (s *Server) Wipe() error {
 	return os.RemoveAll(filepath.Join(s.dir, "data", "version-2"))
 }
 
-// Pause stops the server's process where it stands (SIGSTOP) and, on Linux,
-// returns when it does stand. Its port goes on accepting connections, which
+// Pause stops the server's process where it stands (SIGSTOP, or docker pause)
+// and, on Linux, returns when it does stand. Its port goes on accepting connections, which
 // nobody answers. Pausing a paused server does nothing; one that does not run
 // gives an error.
-func (s *Server) Pause() error { return s.freeze("Pause", true, pauseAndWait) }
+func (s *Member) Pause() error { return s.freeze("Pause", true, process.pause) }
 
-// Resume lets a paused server go on (SIGCONT). Resuming one that is not paused
+// Resume lets a paused server go on. Resuming one that is not paused
 // does nothing; one that does not run gives an error.
-func (s *Server) Resume() error { return s.freeze("Resume", false, resume) }
+func (s *Member) Resume() error { return s.freeze("Resume", false, process.resume) }
 
-func (s *Server) freeze(verb string, on bool, how func(*os.Process) error) error {
+func (s *Member) freeze(verb string, on bool, how func(process) error) error {
 	if s.dir == "" {
 		return ErrNotOwned
 	}
 	s.turn.Lock()
 	defer s.turn.Unlock()
-	p, _ := s.process()
+	p, paused := s.process()
 	if p == nil {
 		return s.errorf("%s: it is not running", verb)
 	}
-	if err := how(p.cmd.Process); err != nil {
+	if paused == on {
+		return nil
+	}
+	if err := how(p); err != nil {
 		return s.errorf("%s: %w", verb, err)
 	}
 	s.mu.Lock()
@@ -174,23 +177,9 @@ func (s *Server) freeze(verb string, on bool, how func(*os.Process) error) error
 	return nil
 }
 
-func pauseAndWait(p *os.Process) error {
-	if err := pause(p); err != nil {
-		return err
-	}
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(5 * time.Second); !halted(p.Pid); <-ticker.C {
-		if time.Now().After(deadline) {
-			return errors.New("the process goes on in spite of SIGSTOP")
-		}
-	}
-	return nil
-}
+func (s *Member) serves(ctx context.Context) bool { return s.mode(ctx) != "" }
 
-func (s *Server) serves(ctx context.Context) bool { return s.mode(ctx) != "" }
-
-func (s *Server) accepts(ctx context.Context) bool {
+func (s *Member) accepts(ctx context.Context) bool {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", s.addr)
 	if err != nil {
@@ -200,7 +189,7 @@ func (s *Server) accepts(ctx context.Context) bool {
 }
 
 // await polls cond until it holds, the process ends or ctx does.
-func (s *Server) await(ctx context.Context, cond func(context.Context) bool) error {
+func (s *Member) await(ctx context.Context, cond func(context.Context) bool) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for polls := 1; ; polls++ {
@@ -227,7 +216,7 @@ func (s *Server) await(ctx context.Context, cond func(context.Context) bool) err
 
 // failure is an error with the end of the server's log. It is errBind when the
 // log speaks of an address in use.
-func (s *Server) failure(what string) error {
+func (s *Member) failure(what string) error {
 	tail := logTail(s.log())
 	err := s.errorf("it %s; the end of its log:\n%s", what, tail)
 	if s.bindFailed() {
@@ -237,7 +226,7 @@ func (s *Server) failure(what string) error {
 }
 
 // log is the file with the output of the current or last process.
-func (s *Server) log() string {
+func (s *Member) log() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return filepath.Join(s.dir, fmt.Sprintf("server-%d.log", s.starts))
@@ -245,11 +234,11 @@ func (s *Server) log() string {
 
 // bindFailed looks for an address in use in the log. A server whose quorum port
 // is taken does not end, it holds elections for ever.
-func (s *Server) bindFailed() bool {
+func (s *Member) bindFailed() bool {
 	b, err := os.ReadFile(s.log())
 	return err == nil && bytes.Contains(b, []byte("java.net.BindException"))
 }
 
-func (s *Server) errorf(format string, args ...any) error {
+func (s *Member) errorf(format string, args ...any) error {
 	return fmt.Errorf("zktest: server %d (%s): "+format, append([]any{s.id, s.addr}, args...)...)
 }
