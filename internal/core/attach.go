@@ -15,10 +15,10 @@ import (
 // endSession ends a session for certain, over a connection of its own: nil when a server answered that it is over. With session 0 it only asks whether
 // a server serves, by making a session and closing it.
 func (r route) endSession(ctx context.Context, session int64, passwd []byte, timeout time.Duration) error {
-	order := rand.Perm(len(r.servers.names))
+	names := r.servers.list()
 	var errs []error
-	for _, i := range order {
-		server := r.servers.names[i]
+	for _, i := range rand.Perm(len(names)) {
+		server := names[i]
 		err := r.endSessionAt(ctx, server, session, passwd, timeout)
 		if err == nil {
 			return nil
@@ -27,6 +27,9 @@ func (r route) endSession(ctx context.Context, session int64, passwd []byte, tim
 		if ctx.Err() != nil {
 			break
 		}
+	}
+	if len(names) == 0 {
+		return errors.New("no server is known")
 	}
 	return errors.Join(errs...)
 }
@@ -70,6 +73,9 @@ func (r route) endSessionAt(ctx context.Context, server string, session int64, p
 		}
 		if len(frame) < 20 || int32(binary.BigEndian.Uint32(frame[4:])) != xid {
 			continue
+		}
+		if session != 0 && reply.session != session {
+			return fmt.Errorf("the server has made session %s instead of going on with it", sessionID(reply.session))
 		}
 		if code := int32(binary.BigEndian.Uint32(frame[16:])); code != 0 && code != codeSessionExpired {
 			return fmt.Errorf("closing the session: server code %d", code)

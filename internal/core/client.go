@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -23,24 +24,82 @@ type client struct {
 	served bool            // a server served meanwhile
 }
 
+// owned is the source of Dial: it makes the client, replaces one that is stuck, and closes it.
+type owned struct {
+	e      *Engine
+	route  route
+	client *client // the current one; under Engine.mu
+}
+
+func (o *owned) start() error {
+	if err := o.newClient(); err != nil {
+		return err
+	}
+	o.e.wg.Go(o.e.runClock)
+	o.e.wg.Go(o.runWatchdog)
+	return nil
+}
+
+func (o *owned) conn() Conn { return o.client.conn }
+
+// look has nothing to do: a wire tells the Contact of everything before the client knows it.
+func (o *owned) look() {}
+
+func (o *owned) done(Epoch, error) {}
+
+func (o *owned) callsBack() bool { return true }
+
+func (o *owned) notWatching(int64, error) {}
+
+func (o *owned) unreachable() error { return o.route.servers.Err() }
+
+// handle starts the watchdog's time for the client whose connection is over.
+func (o *owned) handle(s signal) {
+	if s.kind != signalDown {
+		return
+	}
+	o.e.mu.Lock()
+	defer o.e.mu.Unlock()
+	if o.client.lane == s.lane {
+		o.client.since, o.client.served = time.Now(), false
+	}
+}
+
+// replaced closes a session that this side gave up, so that its znodes do not stay until its timeout, or for ever behind a client that was abandoned.
+// After a while it is over in any case.
+func (o *owned) replaced(session int64) {
+	e := o.e
+	ctx, cancel := context.WithTimeout(e.life, e.mustBeOver())
+	if !e.goOn(func() {
+		defer cancel()
+		e.endFor(ctx, o.route, session)
+		if e.life.Err() == nil {
+			e.tracker.Add(func() { e.reaper.sessionOver(session, true) })
+		}
+	}) {
+		cancel()
+	}
+}
+
 // newClient makes the current client.
-func (e *Engine) newClient() error {
+func (o *owned) newClient() error {
+	e := o.e
 	c := &client{made: make(chan struct{}), since: time.Now()}
-	c.lane = newLane(e.ctx, e.route, e.contact, func() time.Duration { return e.Timeout() / 3 })
+	c.lane = newLane(e.ctx, o.route, e.contact, func() time.Duration { return e.Timeout() / 3 })
 	e.mu.Lock()
 	if e.closing { // Close has ended the client that there was, and ends no other
 		e.mu.Unlock()
 		c.lane.poison()
 		return ErrClosed
 	}
-	e.client = c
+	o.client = c
 	e.shutGate()
 	e.mu.Unlock()
-	conn, gone, err := zk.Connect(e.route.servers.names, e.cfg.Timeout,
+	conn, gone, err := zk.Connect(o.route.servers.names, e.cfg.Timeout,
 		zk.WithDialer(c.lane.Dial), zk.WithHostProvider(newHostProvider(c.lane)),
 		zk.WithLogInfo(false), zk.WithLogger(clientLogger{e.cfg.Logger}),
 		zk.WithMaxConnBufferSize(1<<20),
-		zk.WithEventCallback(func(ev zk.Event) { e.tracker.Add(func() { e.event(c, ev) }) }))
+		zk.WithEventCallback(func(ev zk.Event) { e.tracker.Add(func() { o.event(c, ev) }) }))
 	c.conn, c.gone = conn, gone
 	close(c.made)
 	if err != nil {
@@ -61,7 +120,8 @@ func (c clientLogger) Printf(format string, args ...any) {
 // runWatchdog replaces a client that cannot get a session although a server serves: one whose re-authentication is wedged, or whose last zxid lies
 // beyond what the servers know since they were set back. First it only asks; a session timeout later, if nothing changed, it ends the old session for
 // certain and starts anew.
-func (e *Engine) runWatchdog() {
+func (o *owned) runWatchdog() {
+	e := o.e
 	for {
 		t := e.Timeout()
 		select {
@@ -70,7 +130,7 @@ func (e *Engine) runWatchdog() {
 		case <-time.After(max(t/2, 100*time.Millisecond)):
 		}
 		e.mu.Lock()
-		c := e.client
+		c := o.client
 		since, served := c.since, c.served
 		e.mu.Unlock()
 		if e.Ready() || time.Since(since) < rebuildAfter*t {
@@ -78,7 +138,7 @@ func (e *Engine) runWatchdog() {
 		}
 		ctx, cancel := context.WithTimeout(e.ctx, 2*connectTimeout+t)
 		if !served {
-			if e.route.endSession(ctx, 0, nil, t) == nil {
+			if o.route.endSession(ctx, 0, nil, t) == nil {
 				e.mu.Lock()
 				if c.since == since { // else a connection came and went meanwhile
 					c.served, c.since = true, time.Now().Add(-(rebuildAfter-1)*t)
@@ -88,12 +148,13 @@ func (e *Engine) runWatchdog() {
 			cancel()
 			continue
 		}
-		e.rebuild(ctx, c)
+		o.rebuild(ctx, c)
 		cancel()
 	}
 }
 
-func (e *Engine) rebuild(ctx context.Context, c *client) {
+func (o *owned) rebuild(ctx context.Context, c *client) {
+	e := o.e
 	c.lane.hold()
 	session, passwd, timeout := e.contact.identity()
 	if e.contact.Left(session) > 0 {
@@ -104,7 +165,7 @@ func (e *Engine) rebuild(ctx context.Context, c *client) {
 	if timeout == 0 {
 		timeout = e.cfg.Timeout
 	}
-	if err := e.route.endSession(ctx, session, passwd, timeout); err != nil {
+	if err := o.route.endSession(ctx, session, passwd, timeout); err != nil {
 		c.lane.release()
 		e.mu.Lock()
 		c.served = false
@@ -114,20 +175,162 @@ func (e *Engine) rebuild(ctx context.Context, c *client) {
 	c.lane.poison()
 	e.cfg.Logger.Error("zkrecipes: no session although a server serves; starting a new client", "session", sessionID(session))
 	e.tracker.Add(func() { e.sessionOver(session, true) })
-	if err := e.newClient(); err != nil {
+	if err := o.newClient(); err != nil {
 		e.cfg.Logger.Error("zkrecipes: new client", "err", err)
 		return
 	}
 	e.wg.Go(func() { discard(c) })
 }
 
-// discard closes a client whose lane is poisoned. It frees its callers; a wedged one keeps its goroutine for ever.
+// event takes what the client called back with. It runs on the tracker.
+func (o *owned) event(c *client, ev zk.Event) {
+	<-c.made // the client calls back from the moment it is made
+	switch {
+	case ev.Type == zk.EventSession && ev.State == zk.StateHasSession:
+		o.hasSession(c)
+	case ev.Type != zk.EventSession:
+		o.e.hub.dispatch(ev)
+	}
+}
+
+// hasSession opens the gate, after the credentials that a new client does not know yet. It runs on the tracker.
+func (o *owned) hasSession(c *client) {
+	e := o.e
+	epoch := e.contact.Epoch()
+	if c.authed == len(e.cfg.Auth) {
+		o.openGate(c, epoch)
+		return
+	}
+	from := c.authed
+	e.Go(func() {
+		for i := from; i < len(e.cfg.Auth); i++ {
+			a := e.cfg.Auth[i]
+			err := c.conn.AddAuth(a.Scheme, a.Data)
+			if errors.Is(err, zk.ErrAuthFailed) {
+				// The server hangs up on it. The client does not keep such a credential; offering it at every reconnect would never end.
+				e.cfg.Logger.Error("zkrecipes: the server refused a credential", "scheme", a.Scheme)
+				select {
+				case e.fatal <- fmt.Errorf("auth scheme %q: %w", a.Scheme, err):
+				default:
+				}
+			} else if err != nil {
+				return // the next connection goes on here
+			}
+			e.tracker.Add(func() { c.authed = max(c.authed, i+1) })
+		}
+		e.tracker.Add(func() {
+			if c.authed == len(e.cfg.Auth) {
+				o.openGate(c, epoch)
+			}
+		})
+	})
+}
+
+// openGate lets requests in, if the client is still the current one. It runs on the tracker.
+func (o *owned) openGate(c *client, epoch Epoch) {
+	if o.e.openGate(epoch, func() bool { return o.client == c }) {
+		o.e.mu.Lock()
+		c.served = false
+		o.e.mu.Unlock()
+	}
+}
+
+// close closes the session at the server, and whatever is answered the client.
+func (o *owned) close(ctx context.Context) error {
+	e := o.e
+	e.mu.Lock()
+	c := o.client
+	e.ended = true
+	e.shutGate()
+	close(e.opened) // closing is looked at first
+	e.mu.Unlock()
+	e.tracker.Add(func() { e.hub.recheck(Recheck) })
+	if c != nil {
+		<-c.made
+	}
+	if c == nil || c.conn == nil { // never started
+		e.stop()
+		e.wg.Wait()
+		e.tracker.Stop()
+		<-e.tracker.Done()
+		return nil
+	}
+
+	session, passwd, timeout := e.contact.identity()
+	_, up, _, _ := e.contact.timing()
+	if up {
+		e.awaitUnlooked(ctx)
+		c.close()
+	}
+	c.lane.poison()
+	e.stop()
+	discard(c)
+	var err error
+	if session != 0 {
+		select {
+		case <-e.contact.closed:
+		default:
+			if up || e.hasOpenSession() {
+				if err = o.route.endSession(ctx, session, passwd, timeout); err != nil {
+					err = fmt.Errorf("session %s ends with its timeout of %v: %w", sessionID(session), timeout, err)
+				}
+			}
+		}
+	}
+	e.tracker.Add(func() { e.setState(Closed) })
+	var left error
+	if err != nil {
+		left = ErrClosed
+	}
+	e.end(left)
+	return err
+}
+
+func (e *Engine) hasOpenSession() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.session != 0
+}
+
+func (c *client) close() {
+	c.lane.closing.Store(true)
+	c.conn.Close()
+}
+
+// discard closes a client whose lane is poisoned, once. It frees its callers; a wedged one keeps its goroutine for ever.
+//
+// The client's Close ends its loop and then waits a second for the answer to a last request, which a loop that has ended never sends. So the loop is kept
+// at the lane until that request is in the client's queue; on its way to the next server it throws the queue away, and that is the answer.
 func discard(c *client) {
 	<-c.made
-	go c.conn.Close() // which may wait a second for the answer to a request that nobody will send any more
+	const (
+		toPark  = 100 * time.Millisecond // a dialer of the user's may take longer to return
+		toQueue = time.Millisecond
+	)
+	gone := drained(c.gone)
 	select {
-	case <-drained(c.gone):
-	case <-time.After(time.Second):
+	case <-c.lane.parked:
+	case <-gone:
+	case <-time.After(toPark):
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		c.close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(toQueue):
+	}
+	c.lane.letGo()
+	limit := time.NewTimer(time.Second)
+	defer limit.Stop()
+	for _, done := range []<-chan struct{}{closed, gone} {
+		select {
+		case <-done:
+		case <-limit.C:
+			return
+		}
 	}
 }
 

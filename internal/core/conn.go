@@ -37,6 +37,17 @@ type Epoch struct {
 type Span struct{ Before, After Epoch }
 
 // SameConn reports that the request was answered on the connection on which it began.
+//
+// Where no wire sees an adopted connection, a reconnect within the span may have gone unseen. Everybody who asks can bear that, because the client tells
+// each server the last zxid it has seen, and none takes it on that has seen less: what is read after an answer is never older than that answer, whatever
+// the connection.
+//
+//   - The list behind a create is not made there (createOnce): nobody knows when the create is out.
+//   - A synced list (SyncedChildren) is as new as its sync all the same. That a create is not in it proves nothing anywhere; where reconnects may go
+//     unseen such creates are looked for again and again, not only after a reconnect (adopted.sweep).
+//   - A znode that was found (recover) is proved to be the session's by its owner, not by the connection.
+//   - A watch that was set (hub, contender, Watcher) is set again by the client on its next connection, and its channel goes on. There nothing is granted
+//     on an event: a wake-up means to list again. What goes by an event asks Engine.Wired.
 func (s Span) SameConn() bool { return s.Before == s.After && s.Before.Session != 0 }
 
 // SameSession reports that the request was answered in the session in which it began.

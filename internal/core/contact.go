@@ -23,6 +23,9 @@ type Contact struct {
 	former  map[int64][]byte // passwords of sessions that were replaced without a word from the server
 	closed  chan struct{}    // closed when a server answered closeSession
 	notify  func(signal)
+	wired   bool // wires feed it, constant; else what an adopted connection says of itself, see observe
+	foreign bool // the client is somebody else's, constant
+	taken   bool // an engine goes by it
 }
 
 // A signal tells the engine what a wire saw.
@@ -39,6 +42,8 @@ const (
 	signalUp      signalKind = iota // a connect reply with a session
 	signalDown                      // the connection of that epoch is over
 	signalExpired                   // a server answered that epoch.Session is over
+	signalClosing                   // the client, somebody else's, is about to close its session
+	signalClosed                    // and a server answered that
 )
 
 // A tap waits for one create: when its frame is out, and under which zxid it was answered.
@@ -49,7 +54,7 @@ type tap struct {
 
 // NewContact returns a Contact that nothing feeds yet.
 func NewContact() *Contact {
-	return &Contact{taps: make(map[string]*tap), former: make(map[int64][]byte), closed: make(chan struct{}), notify: func(signal) {}}
+	return &Contact{wired: true, taps: make(map[string]*tap), former: make(map[int64][]byte), closed: make(chan struct{}), notify: func(signal) {}}
 }
 
 // Epoch returns the epoch of the connection in use, or of the last one.
@@ -98,11 +103,14 @@ func (c *Contact) identity() (session int64, passwd []byte, timeout time.Duratio
 	return c.epoch.Session, c.passwd, c.timeout
 }
 
-// takeFormer returns, once, the password of a session that was replaced.
+// takeFormer returns, once, the password of a session that was replaced, or of the last one when it was given up.
 func (c *Contact) takeFormer(session int64) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.former[session]
+	if session == c.epoch.Session {
+		p = c.passwd
+	}
 	delete(c.former, session)
 	return p
 }
@@ -192,6 +200,9 @@ func (c *Contact) answered(w *wire, p pending, code int32, zxid int64, frame []b
 		case <-c.closed:
 		default:
 			close(c.closed)
+			if c.foreign {
+				c.notify(signal{kind: signalClosed, epoch: w.epoch, lane: w.lane})
+			}
 		}
 	}
 }
@@ -216,6 +227,10 @@ func (c *Contact) writing(w *wire, op int32, frame []byte) (out []*tap) {
 	}
 	if makesNode(op) && len(c.taps) > 0 {
 		out = c.tapsIn(frame)
+	}
+	if op == opClose && c.foreign && w.epoch == c.epoch {
+		c.dead = w.epoch.Session // before the server knows
+		c.notify(signal{kind: signalClosing, epoch: w.epoch, lane: w.lane})
 	}
 	return out
 }

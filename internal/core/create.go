@@ -22,6 +22,18 @@ type Created struct {
 	Session int64
 	Token   int64    // czxid; 0 when the reply was not seen
 	List    []string // children of the directory, from a list behind the create; nil when there is none, or when it is of another epoch
+	Listed  Epoch    // of the list
+	Leaving Leaving  // what was on its way out of the directory before that list was asked for
+}
+
+// A creation is what an attempt sends, and what it does when the server misses something.
+type creation struct {
+	dir     string
+	size    int                                              // of the data,
+	rest    int                                              // and of the paths that it sends
+	list    bool                                             // list the directory right behind it
+	send    func(c Conn, id string) (path string, err error) // one request; the name it makes carries id
+	missing func(ctx context.Context) error                  // the server answered NoNode: nil to try again
 }
 
 // Create makes an ephemeral sequential znode `_c_<uuid>-<marker>NNNNNNNNNN` in dir, with a fresh UUID for every attempt, and lists dir right behind it,
@@ -35,19 +47,69 @@ type Created struct {
 //	not sent                      -> again
 //	unanswered                    -> abandoned; found by a synced list: adopted; else again, the abandoned id stays
 func (e *Engine) Create(ctx context.Context, dir, marker string, data []byte) (Created, error) {
-	if len(data) > MaxData {
-		return Created{}, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(data), MaxData)
+	return e.createIn(ctx, creation{
+		dir: dir, size: len(data), rest: len(dir) + nameLen, list: true,
+		send: func(c Conn, id string) (string, error) {
+			return c.Create(znode.Join(dir, znode.Protected(id, marker)), data, zk.FlagEphemeral|zk.FlagSequence, e.cfg.ACL)
+		},
+	})
+}
+
+// CreateNamed makes an ephemeral znode in dir that is called by the name made of a fresh UUID, which must be the UUID itself or protected by it. Otherwise
+// it is Create, without the list; and it returns zk.ErrNoNode where dir is missing, unless parents is set.
+func (e *Engine) CreateNamed(ctx context.Context, dir string, parents bool, name func(id string) string, data []byte) (Created, error) {
+	what := creation{
+		dir: dir, size: len(data), rest: len(dir) + nameLen,
+		send: func(c Conn, id string) (string, error) {
+			return c.Create(znode.Join(dir, name(id)), data, zk.FlagEphemeral, e.cfg.ACL)
+		},
+		missing: func(context.Context) error { return zk.ErrNoNode },
 	}
+	if parents {
+		return e.createIn(ctx, what)
+	}
+	return e.create(ctx, what)
+}
+
+// createIn makes a znode in a directory that may be missing.
+func (e *Engine) createIn(ctx context.Context, what creation) (Created, error) {
 	var parents []string
-	made, err := e.create(ctx, dir, marker, data, &parents)
+	what.missing = func(ctx context.Context) error { return e.makeParents(ctx, what.dir, &parents) }
+	made, err := e.create(ctx, what)
 	if err != nil && len(parents) > 0 {
 		// The server removes a container when it has become empty, but not one that never had a child.
-		e.Go(func() { e.removeEmpty(parents) })
+		made := e.Making()
+		if !e.goOn(func() { defer made(); e.removeEmpty(parents) }) {
+			made()
+		}
 	}
 	return made, err
 }
 
-func (e *Engine) create(ctx context.Context, dir, marker string, data []byte, parents *[]string) (Created, error) {
+// CreateBeside makes an ephemeral znode `_c_<uuid>-<name>` beside the one at path, in one transaction with the proof that this one still exists. It
+// returns zk.ErrNoNode when it does not: a server that has answered so never makes the znode, however late the request. Otherwise it is Create, without
+// the list; Token is the new znode's own.
+func (e *Engine) CreateBeside(ctx context.Context, path, name string, data []byte) (Created, error) {
+	dir, _ := znode.Split(path)
+	return e.create(ctx, creation{
+		dir: dir, size: len(data), rest: 2 * (len(dir) + nameLen),
+		send: func(c Conn, id string) (string, error) {
+			made := znode.Join(dir, znode.Protected(id, name))
+			_, err := c.Multi(
+				&zk.CheckVersionRequest{Path: path, Version: -1},
+				&zk.CreateRequest{Path: made, Data: data, Acl: e.cfg.ACL, Flags: zk.FlagEphemeral},
+			)
+			return made, err
+		},
+		missing: func(context.Context) error { return zk.ErrNoNode },
+	})
+}
+
+func (e *Engine) create(ctx context.Context, what creation) (Created, error) {
+	if err := e.fits(what); err != nil {
+		return Created{}, err
+	}
+	defer e.Making()()
 	drops := 0
 	for {
 		epoch, err := e.Await(ctx)
@@ -55,7 +117,7 @@ func (e *Engine) create(ctx context.Context, dir, marker string, data []byte, pa
 			return Created{}, err
 		}
 		id := znode.NewUUID()
-		made, span, err := e.createOnce(ctx, dir, id, marker, data)
+		made, span, err := e.createOnce(ctx, what, id)
 		if span.Before == (Epoch{}) && err != nil {
 			return Created{}, err // nothing was tried
 		}
@@ -64,13 +126,21 @@ func (e *Engine) create(ctx context.Context, dir, marker string, data []byte, pa
 		}
 		switch {
 		case err == nil && span.SameSession():
-			return made, nil
+			ok, err := e.stamp(ctx, &made)
+			if ok {
+				return made, nil
+			}
+			e.Remove(made.Path, made.Session)
+			if err != nil {
+				return Created{}, err
+			}
+			continue
 		case err == nil:
 			e.Remove(made.Path, span.After.Session)
 			continue
 		case errors.Is(err, zk.ErrNoNode):
 			drops = 0
-			if err := e.makeParents(ctx, dir, parents); err != nil {
+			if err := what.missing(ctx); err != nil {
 				return Created{}, err
 			}
 			continue
@@ -81,11 +151,11 @@ func (e *Engine) create(ctx context.Context, dir, marker string, data []byte, pa
 			if session == 0 {
 				session = span.Before.Session
 			}
-			lost := e.claim(dir, id, session)
+			lost := e.claim(what.dir, id, session)
 			if class != Ambiguous || ctx.Err() != nil {
 				e.giveUp(lost)
 			} else {
-				found, ok, ferr := e.recover(ctx, dir, id, lost)
+				found, ok, ferr := e.recover(ctx, what.dir, id, lost)
 				if ok {
 					return found, nil
 				}
@@ -94,7 +164,7 @@ func (e *Engine) create(ctx context.Context, dir, marker string, data []byte, pa
 					return Created{}, ferr
 				}
 				if drops++; drops >= unanswered {
-					return Created{}, fmt.Errorf("connection lost %d times running by creating a znode with %d bytes of data: %w", drops, len(data), err)
+					return Created{}, fmt.Errorf("connection lost %d times running by creating a znode with %d bytes of data: %w", drops, what.size, err)
 				}
 				continue
 			}
@@ -108,15 +178,39 @@ func (e *Engine) create(ctx context.Context, dir, marker string, data []byte, pa
 	}
 }
 
-func (e *Engine) createOnce(ctx context.Context, dir, id, marker string, data []byte) (made Created, span Span, err error) {
+// nameLen is more than the longest name that is made here; headroom is what MaxData leaves of the server's limit, less headers.
+const (
+	nameLen  = 70
+	headroom = 1<<10 - 1<<7
+)
+
+// fits returns an error for what the server would answer by dropping the connection.
+func (e *Engine) fits(what creation) error {
+	if what.size > MaxData {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, what.size, MaxData)
+	}
+	rest := what.rest
+	for _, a := range e.cfg.ACL {
+		rest += 12 + len(a.Scheme) + len(a.ID)
+	}
+	if what.size+rest > MaxData+headroom {
+		return fmt.Errorf("%w: %d bytes, and %d of paths and ACL", ErrTooLarge, what.size, rest)
+	}
+	return nil
+}
+
+func (e *Engine) createOnce(ctx context.Context, what creation, id string) (made Created, span Span, err error) {
 	type list struct {
 		names []string
 		span  Span
 	}
+	made.Leaving = e.Leaving(what.dir)
 	t := e.contact.tap(id)
 	listed := make(chan *list, 1)
 	over := make(chan struct{})
-	if !e.Go(func() {
+	if !what.list || !e.contact.wired { // without wires nobody sees when the create's bytes are out, nor on which connection a list was answered
+		listed <- nil
+	} else if !e.Go(func() {
 		// A list sent before the create's bytes are out would be executed before it, and be of no use.
 		select {
 		case <-t.sent:
@@ -127,7 +221,7 @@ func (e *Engine) createOnce(ctx context.Context, dir, id, marker string, data []
 		var l list
 		var err error
 		l.span, err = e.Do(ctx, func(c Conn) (err error) {
-			l.names, _, err = c.Children(dir)
+			l.names, _, err = c.Children(what.dir)
 			return err
 		})
 		if err != nil {
@@ -140,7 +234,7 @@ func (e *Engine) createOnce(ctx context.Context, dir, id, marker string, data []
 		return made, span, ErrClosed
 	}
 	span, err = e.Do(ctx, func(c Conn) (err error) {
-		made.Path, err = c.Create(znode.Join(dir, znode.Protected(id, marker)), data, zk.FlagEphemeral|zk.FlagSequence, e.cfg.ACL)
+		made.Path, err = what.send(c, id)
 		return err
 	})
 	made.Token = e.contact.untap(id)
@@ -151,9 +245,34 @@ func (e *Engine) createOnce(ctx context.Context, dir, id, marker string, data []
 	_, made.Name = znode.Split(made.Path)
 	made.Session = span.After.Session
 	if l := <-listed; l != nil && l.span.SameConn() && l.span.After == span.After {
-		made.List = l.names
+		made.List, made.Listed = l.names, l.span.After
 	}
 	return made, span, nil
+}
+
+// stamp learns the token of a znode that was made, from its Stat where no wire saw the reply. It reports false when the znode is not there any more, or
+// the session is another one.
+func (e *Engine) stamp(ctx context.Context, made *Created) (bool, error) {
+	if made.Token != 0 {
+		return true, nil
+	}
+	for {
+		var ok bool
+		var stat *zk.Stat
+		span, err := e.Do(ctx, func(c Conn) (err error) {
+			ok, stat, err = c.Exists(made.Path)
+			return err
+		})
+		switch {
+		case err == nil && ok && span.SameSession() && span.After.Session == made.Session && stat.EphemeralOwner == made.Session:
+			made.Token = stat.Czxid
+			return true, nil
+		case err == nil:
+			return false, nil
+		case ctx.Err() != nil, errors.Is(err, ErrClosed), Classify(err) == Answered:
+			return false, Explain(err)
+		}
+	}
 }
 
 // recover looks for the node of an unanswered create, which the caller has claimed. Without an error ok is false when it was not found.
@@ -165,7 +284,7 @@ func (e *Engine) recover(ctx context.Context, dir, id string, lost *Removal) (Cr
 		}
 		var name string
 		for _, n := range names {
-			if znode.UUIDOf(n) == id {
+			if idOf(n) == id {
 				name = n
 			}
 		}
@@ -223,7 +342,7 @@ func (e *Engine) makeParents(ctx context.Context, dir string, parents *[]string)
 // removeEmpty deletes directories that this call made and did not use, if nobody else uses them.
 func (e *Engine) removeEmpty(dirs []string) {
 	for _, dir := range slices.Backward(dirs) {
-		_, err := e.Do(e.ctx, func(c Conn) error { return c.Delete(dir, -1) })
+		_, err := e.do(e.life, e.life, func(c Conn) error { return c.Delete(dir, -1) })
 		if err != nil && !errors.Is(err, zk.ErrNoNode) {
 			return
 		}
@@ -239,8 +358,10 @@ func (e *Engine) makeParent(ctx context.Context, path string) error {
 		return err
 	}
 	_, err := e.Do(ctx, func(c Conn) error {
-		_, err := c.CreateContainer(path, nil, zk.FlagContainer, e.cfg.ACL)
-		return err
+		return e.Unlooked(func() error {
+			_, err := c.CreateContainer(path, nil, zk.FlagContainer, e.cfg.ACL)
+			return err
+		})
 	})
 	if code, ok := Code(err); ok && code == codeUnimplemented {
 		if !e.noConts.Swap(true) {

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -22,6 +24,8 @@ const (
 	firstLaps = 4
 	backoff   = 40 * time.Millisecond
 	maxJitter = 250 * time.Millisecond
+	// maxServers is how many addresses are remembered of a client that is somebody else's; names may resolve to ever new ones.
+	maxServers = 32
 )
 
 // shortLived is the age below which a session that was cut counts as cut at once. It is replaced by tests that cut many.
@@ -41,6 +45,10 @@ type lane struct {
 	handshake func() time.Duration
 	ctx       context.Context // ends with the lane
 	cancel    context.CancelFunc
+	parked    chan struct{} // closed when the client asks a poisoned lane for a connection; it waits for letGo then
+	goOn      chan struct{} // closed by letGo
+	park      sync.Once
+	closing   atomic.Bool // the client is being closed
 
 	mu       sync.Mutex
 	wires    map[*wire]struct{}
@@ -83,7 +91,7 @@ func (l *lane) queueEmptied() {
 }
 
 func newLane(ctx context.Context, r route, c *Contact, handshake func() time.Duration) *lane {
-	l := &lane{route: r, contact: c, handshake: handshake, wires: make(map[*wire]struct{})}
+	l := &lane{route: r, contact: c, handshake: handshake, wires: make(map[*wire]struct{}), parked: make(chan struct{}), goOn: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	return l
 }
@@ -92,17 +100,20 @@ func newLane(ctx context.Context, r route, c *Contact, handshake func() time.Dur
 func (l *lane) Dial(network, server string, _ time.Duration) (net.Conn, error) {
 	l.mu.Lock()
 	wait := l.pause
-	barred := l.poisoned || l.paused
-	l.mu.Unlock()
-	if barred {
+	if l.paused {
 		wait = max(wait, backoff)
 	}
+	l.mu.Unlock()
 	if wait > 0 {
 		select {
 		case <-l.ctx.Done():
-			return nil, ErrClosed
 		case <-time.After(wait):
 		}
+	}
+	if l.isPoisoned() {
+		l.park.Do(func() { close(l.parked) })
+		<-l.goOn
+		return nil, ErrClosed
 	}
 	c, err := l.connect(l.ctx, network, server, l.handshake())
 	if err != nil {
@@ -192,6 +203,19 @@ func (l *lane) poison() {
 	l.cancel()
 }
 
+// letGo sends a client that is parked at a poisoned lane on its way, which ends as soon as it is closed.
+func (l *lane) letGo() { close(l.goOn) }
+
+// isOver reports whether the client was let go.
+func (l *lane) isOver() bool {
+	select {
+	case <-l.goOn:
+		return true
+	default:
+		return false
+	}
+}
+
 // hold is a poison that release takes back.
 func (l *lane) hold() { l.shut(false) }
 
@@ -215,7 +239,7 @@ func (l *lane) shut(forGood bool) {
 
 // A serverList is the configured servers, by name. Names are resolved anew for every dial.
 type serverList struct {
-	names []string
+	names []string // constant, but for a client that is somebody else's, see add
 
 	mu    sync.Mutex
 	turn  map[string]int // which of a name's addresses is next
@@ -229,6 +253,27 @@ func newServerList(servers []string) *serverList {
 		names[i] = withPort(s)
 	}
 	return &serverList{names: names, turn: make(map[string]int), last: make(map[string]error)}
+}
+
+// add takes a server into the list, of which it keeps the latest.
+func (s *serverList) add(server string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Contains(s.names, server) {
+		return
+	}
+	if len(s.names) == maxServers {
+		delete(s.last, s.names[0])
+		delete(s.turn, s.names[0])
+		s.names = s.names[1:]
+	}
+	s.names = append(slices.Clone(s.names), server)
+}
+
+func (s *serverList) list() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names
 }
 
 // withPort adds the default port to a server that names none; go-zookeeper's own way of doing so takes a bare IPv6 address for one with a port.
@@ -348,7 +393,10 @@ func (h *hostProvider) Next() (server string, retryStart bool) {
 	}
 	h.tried++
 	h.lane.setPause(pause)
-	return server, retryStart || h.lane.isPoisoned()
+	if h.lane.isPoisoned() {
+		retryStart = h.lane.isOver()
+	}
+	return server, retryStart
 }
 
 // Connected is called when a session was made or resumed. The next lap starts behind this server.

@@ -141,6 +141,9 @@ func TestPausesOfTheHostProvider(t *testing.T) {
 		require.Equal(t, order[1%n], s)
 		l.poison()
 		_, wrapped = h.Next()
+		require.False(t, wrapped, "it is to come to the lane first")
+		l.letGo()
+		_, wrapped = h.Next()
 		require.True(t, wrapped, "a client without a way must empty its queue")
 	}
 }
@@ -484,6 +487,7 @@ func (c *countedConn) Close() error {
 }
 
 // What a server accepts goes out, however large, and what it sends is taken.
+// Reports: CURATOR-690, apache/helix #962, ZOOKEEPER-706, go-zookeeper/zk #166.
 func TestLargeRequestsAndReplies(t *testing.T) {
 	e, _, _ := connectShared(t, Config{Timeout: 10 * time.Second})
 	dir := newPath(t)

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -53,10 +52,34 @@ type Auth struct {
 	Data   []byte
 }
 
-// An Engine keeps one client going and answers for its requests.
+// A source is where the engine's connection comes from: owned, a client that the engine made and keeps going, or adopted, one that the service has.
+type source interface {
+	// start begins.
+	start() error
+	// conn is what requests are made on; mu is held.
+	conn() Conn
+	// look brings the Contact up to date with what the connection says of itself, where no wire does.
+	look()
+	// done is told how a request that was let in for epoch ended, before anybody else is.
+	done(epoch Epoch, err error)
+	// handle does what the source has to do when a wire saw something, on the tracker and after the engine's part.
+	handle(s signal)
+	// replaced sees to a session that is over as far as this side knows, until that is certain. On the tracker.
+	replaced(session int64)
+	// callsBack reports whether watch events are called back; else somebody has to read the channel of each watch.
+	callsBack() bool
+	// notWatching takes the error with which the client ended a watch that was set in this session. On the tracker.
+	notWatching(session int64, err error)
+	// unreachable says why there is no session, nil when nothing is known of it.
+	unreachable() error
+	// close ends what there is; closing is set.
+	close(ctx context.Context) error
+}
+
+// An Engine keeps one connection useful and answers for its requests.
 type Engine struct {
 	cfg     Config
-	route   route
+	source  source
 	contact *Contact
 	tracker *Serial
 	hub     *hub
@@ -65,29 +88,44 @@ type Engine struct {
 	callers chan struct{}
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
-	wg      sync.WaitGroup
+	life    context.Context // ends when nothing is cleaned up any more: of an owned connection with Close, of an adopted one it may be later
+	endLife context.CancelFunc
+	wg      sync.WaitGroup // what ends with Close
+	after   sync.WaitGroup // what may go on until life ends
+
+	unlooked sync.WaitGroup // see Unlooked
+
 	pulse   chan struct{} // wakes the clock
 	fatal   chan error    // an error that Dial must return
 	noConts atomic.Bool   // the server has no containers
 
 	mu      sync.Mutex
-	client  *client
 	open    Epoch         // the epoch for which the gate is open
 	opened  chan struct{} // closed when it opens, replaced when it closes
 	users   int           // leases and contenders: what the heartbeat goes on for
 	holds   int           // leases: what a clock that ran out is told to
+	making  int           // calls under way that may make a znode
 	state   State
 	session int64 // the tracker's: the session whose end has not been told
-	closing bool
+	closing bool  // nobody is let in any more, but to clean up
+	ended   bool  // nobody at all
+	left    error // why there will never be another session
 }
 
 // New makes an engine that will own its connection; Start begins to connect.
 func New(cfg Config) *Engine {
+	e := newEngineOn(cfg, NewContact())
+	e.life, e.endLife = e.ctx, e.stop
+	e.source = &owned{e: e, route: route{newServerList(cfg.Servers), cfg.Dialer, cfg.TLS}}
+	e.contact.notify = e.notified
+	return e
+}
+
+func newEngineOn(cfg Config, contact *Contact) *Engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		cfg:     cfg,
-		route:   route{newServerList(cfg.Servers), cfg.Dialer, cfg.TLS},
-		contact: NewContact(),
+		contact: contact,
 		tracker: NewSerial(),
 		slots:   make(chan struct{}, queued),
 		callers: make(chan struct{}, callerQueued),
@@ -99,19 +137,13 @@ func New(cfg Config) *Engine {
 	}
 	e.hub = newHub(e)
 	e.reaper = newReaper(e)
-	e.contact.notify = func(s signal) { e.tracker.Add(func() { e.handle(s) }) }
 	return e
 }
 
+func (e *Engine) notified(s signal) { e.tracker.Add(func() { e.handle(s) }) }
+
 // Start begins to connect. The caller waits with Await, and closes the engine whatever comes.
-func (e *Engine) Start() error {
-	if err := e.newClient(); err != nil {
-		return err
-	}
-	e.wg.Go(e.runClock)
-	e.wg.Go(e.runWatchdog)
-	return nil
-}
+func (e *Engine) Start() error { return e.source.start() }
 
 // Timeout is the negotiated session timeout, before the first session the one that was asked for.
 func (e *Engine) Timeout() time.Duration {
@@ -122,10 +154,19 @@ func (e *Engine) Timeout() time.Duration {
 }
 
 // Epoch returns the current epoch, or the last one.
-func (e *Engine) Epoch() Epoch { return e.contact.Epoch() }
+func (e *Engine) Epoch() Epoch {
+	e.source.look()
+	return e.contact.Epoch()
+}
 
 // Left returns how long the session is still certain to live.
-func (e *Engine) Left(session int64) time.Duration { return e.contact.Left(session) }
+func (e *Engine) Left(session int64) time.Duration {
+	e.source.look()
+	return e.contact.Left(session)
+}
+
+// Wired reports whether a wire sees the connection, so that an Epoch is exact.
+func (e *Engine) Wired() bool { return e.contact.wired }
 
 // Over reports whether the session is known to have ended or to have been replaced.
 func (e *Engine) Over(session int64) bool { return e.contact.Over(session) }
@@ -147,8 +188,8 @@ func (e *Engine) Prove(ctx context.Context) {
 // Logger is where the engine logs.
 func (e *Engine) Logger() *slog.Logger { return e.cfg.Logger }
 
-// DialError returns why the servers could not be reached, nil when they were.
-func (e *Engine) DialError() error { return e.route.servers.Err() }
+// DialError returns why there is no session, as far as that is known; nil when there is one.
+func (e *Engine) DialError() error { return e.source.unreachable() }
 
 // Fatal delivers an error that no retry mends.
 func (e *Engine) Fatal() <-chan error { return e.fatal }
@@ -171,8 +212,32 @@ func (e *Engine) Go(fn func()) bool {
 	return true
 }
 
-// Close ends the engine: nobody is let in any more, the session is closed at the server, and when that was not answered in time, over a connection of
-// its own, for at most the time that ctx leaves. It returns an error when the server did not confirm: then the session ends with its timeout.
+// goOn runs fn, which cleans up, on a goroutine that may outlive Close where the connection does; false once life has ended.
+func (e *Engine) goOn(fn func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return false
+	}
+	e.after.Go(fn)
+	return true
+}
+
+// Making counts the calls that may make a znode. Close of an adopted connection has to know of those that are not over.
+func (e *Engine) Making() (made func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.making++
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.making--
+	}
+}
+
+// Close ends the engine: nobody is let in any more. Of an owned connection the session is closed at the server, and when that was not answered in time,
+// over a connection of its own, for at most the time that ctx leaves; an error says that the server did not confirm: then the session ends with its
+// timeout. Of an adopted connection the engine's znodes are deleted; an error says that this goes on in the background, or cannot be done.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	if e.closing {
@@ -181,57 +246,16 @@ func (e *Engine) Close(ctx context.Context) error {
 		return nil
 	}
 	e.closing = true
-	c := e.client
-	e.shutGate()
-	close(e.opened) // closing is looked at first
 	e.mu.Unlock()
-	e.tracker.Add(func() { e.hub.recheck(Recheck) })
-	if c != nil {
-		<-c.made
-	}
-	if c == nil || c.conn == nil { // never started
-		e.stop()
-		e.wg.Wait()
-		e.tracker.Stop()
-		<-e.tracker.Done()
-		return nil
-	}
+	return e.source.close(ctx)
+}
 
-	session, passwd, timeout := e.contact.identity()
-	_, up, _, _ := e.contact.timing()
-	if up {
-		c.conn.Close()
-	}
-	c.lane.poison()
-	e.stop()
-	discard(c)
-	var err error
-	if session != 0 {
-		select {
-		case <-e.contact.closed:
-		default:
-			if up || e.hasOpenSession() {
-				if err = e.route.endSession(ctx, session, passwd, timeout); err != nil {
-					err = fmt.Errorf("session %s ends with its timeout of %v: %w", sessionID(session), timeout, err)
-				}
-			}
-		}
-	}
-	e.tracker.Add(func() { e.setState(Closed) })
-	var left error
-	if err != nil {
-		left = ErrClosed
-	}
-	e.reaper.close(left)
+// end stops what is left when nothing uses the engine any more; what the reaper still has ends with err.
+func (e *Engine) end(err error) {
+	e.reaper.close(err)
 	e.wg.Wait()
+	e.after.Wait()
 	e.tracker.Stop()
 	<-e.tracker.Done()
 	e.hub.close()
-	return err
-}
-
-func (e *Engine) hasOpenSession() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.session != 0
 }

@@ -62,6 +62,8 @@ func Classify(err error) Class {
 		return Ambiguous
 	case code == codeThrottled:
 		return NotSent
+	case code == codeUnknownSession: // it ended between the request's arrival and its turn
+		return SessionOver
 	}
 	return Answered
 }
@@ -84,6 +86,7 @@ const (
 	codeMarshalling      = -5
 	codeUnimplemented    = -6
 	codeOperationTimeout = -7
+	codeUnknownSession   = -12
 	codeSessionExpired   = -112
 	codeThrottled        = -127
 )
@@ -105,7 +108,7 @@ func Code(err error) (int, bool) {
 func Explain(err error) error {
 	meaning := map[int]string{
 		-1: "system error", -2: "runtime inconsistency", -3: "data inconsistency", codeMarshalling: "the server could not read the request",
-		codeUnimplemented: "not implemented by this server", -119: "the server is read-only", -125: "quota exceeded", codeThrottled: "throttled",
+		codeUnimplemented: "not implemented by this server", codeUnknownSession: "the session has ended", -119: "the server is read-only", -125: "quota exceeded", codeThrottled: "throttled",
 	}
 	if code, ok := Code(err); ok && meaning[code] != "" {
 		return fmt.Errorf("%s (server code %d)", meaning[code], code)

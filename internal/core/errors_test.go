@@ -61,6 +61,7 @@ func TestErrorClasses(t *testing.T) {
 		{zk.ErrUnknown, Ambiguous, true},
 		{unknown(-4), Ambiguous, true},
 		{unknown(-7), Ambiguous, true},
+		{unknown(-12), SessionOver, true},
 		{io.EOF, Ambiguous, true},
 		{os.ErrDeadlineExceeded, Ambiguous, true},
 		{&net.OpError{Op: "write", Err: syscall.EPIPE}, Ambiguous, true},

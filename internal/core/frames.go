@@ -1,6 +1,9 @@
 package core
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"time"
+)
 
 // Operation codes of the protocol, as far as the engine looks at them.
 const (
@@ -69,6 +72,7 @@ func makesNode(op int32) bool {
 type connectRequest struct {
 	zxid    int64 // the last that the client has seen
 	session int64
+	timeout time.Duration // that the client asks for
 }
 
 func parseConnectRequest(frame []byte) (r connectRequest, ok bool) {
@@ -76,7 +80,8 @@ func parseConnectRequest(frame []byte) (r connectRequest, ok bool) {
 	if len(frame) < 4+4+8+4+8 {
 		return r, false
 	}
-	return connectRequest{int64(binary.BigEndian.Uint64(frame[8:])), int64(binary.BigEndian.Uint64(frame[20:]))}, true
+	timeout := time.Duration(int32(binary.BigEndian.Uint32(frame[16:]))) * time.Millisecond
+	return connectRequest{int64(binary.BigEndian.Uint64(frame[8:])), int64(binary.BigEndian.Uint64(frame[20:])), timeout}, true
 }
 
 // setWatchesZxid is the last zxid that the client had seen when it made a setWatches request.

@@ -163,16 +163,16 @@ func TestQueuedCreateThatRunsInTheNextSessionIsRemoved(t *testing.T) {
 func TestOldReadingDoesNotShutTheGate(t *testing.T) {
 	e, _ := newEngine(t, Config{Servers: []string{"zk:2181"}, Logger: slog.New(slog.DiscardHandler)})
 	e.contact.notify = func(signal) {}
-	l := newLane(e.ctx, e.route, e.contact, e.Timeout)
+	l := newLane(e.ctx, owner(e).route, e.contact, e.Timeout)
 	made := make(chan struct{})
 	close(made)
-	e.client = &client{lane: l, made: made}
+	owner(e).client = &client{lane: l, made: made}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	defer func() {
 		cancel()
 		wg.Wait()
-		e.client = nil // there is nothing to close
+		owner(e).client = nil // there is nothing to close
 		require.NoError(t, closeWithin(e, time.Second))
 	}()
 	for range 4 {
@@ -187,7 +187,7 @@ func TestOldReadingDoesNotShutTheGate(t *testing.T) {
 		asked := e.contact.Epoch().Session
 		_, ok := e.contact.connected(w, asked, now(), connectReply{timeoutMs: 2000, session: 7})
 		require.True(t, ok)
-		e.openGate(e.client, e.contact.Epoch())
+		owner(e).openGate(owner(e).client, e.contact.Epoch())
 		eventually(t, time.Second, "the gate is open", e.Ready)
 		e.contact.disconnected(w, errors.New("cut"))
 	}

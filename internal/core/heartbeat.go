@@ -1,10 +1,6 @@
 package core
 
-import (
-	"time"
-
-	"github.com/go-zookeeper/zk"
-)
+import "time"
 
 // Enter and Leave count the leases and contenders of this engine; while there is one, the session is proved alive every sixth of its timeout.
 func (e *Engine) Enter() {
@@ -56,9 +52,9 @@ func (e *Engine) runClock() {
 		epoch, up, clock, _ := e.contact.timing()
 		e.mu.Lock()
 		users, holds, open := e.users, e.holds, e.open == epoch && up
-		var conn *zk.Conn
+		var conn Conn
 		if open {
-			conn = e.client.conn
+			conn = e.source.conn()
 		}
 		e.mu.Unlock()
 		wait := time.Hour
@@ -81,8 +77,9 @@ func (e *Engine) runClock() {
 					wait = min(wait, due)
 				} else {
 					inFlight, asked = true, at
-					e.wg.Go(func() {
-						_, _ = conn.Sync("/")
+					e.after.Go(func() {
+						_, err := conn.Sync("/")
+						e.source.done(epoch, err)
 						syncing <- struct{}{}
 					})
 				}
@@ -99,7 +96,7 @@ func (e *Engine) runClock() {
 		case <-syncing:
 			inFlight = false
 			e.tracker.Add(e.refreshState)
-		case <-e.ctx.Done():
+		case <-e.life.Done():
 			return
 		}
 	}

@@ -58,6 +58,8 @@ type watch struct {
 	armed Epoch
 	seen  uint64 // events so far: an arm during which one came is void
 	node  Node
+
+	unfollow chan struct{} // closed when nobody needs to read the channel of the last arm any more; nil when nobody does
 }
 
 // Node is what an arming read returned.
@@ -119,12 +121,25 @@ func (s *Sub) Cancel() {
 	}
 	delete(w.subs, s)
 	if len(w.subs) == 0 && w.armed == (Epoch{}) {
-		delete(s.hub.m, s.key)
+		s.hub.drop(s.key, w)
+	}
+}
+
+// drop forgets a watch; mu is held.
+func (h *hub) drop(key watchKey, w *watch) {
+	delete(h.m, key)
+	if w.unfollow != nil {
+		close(w.unfollow)
+		w.unfollow = nil
 	}
 }
 
 // Arm makes sure that a watch is outstanding on the current connection and returns what its read found. When one is already, no request is made, but
-// for a first look after Safety, which asks the server. The error is zk.ErrNoNode for a missing node (Data, Children), or that of the read.
+// for a first look after Safety, which asks the server.
+//
+// Where no wire sees the connection, a watch may be taken for armed that was set before a reconnect. It does no harm: the client sets it again, and its
+// event comes. What a reader is given meanwhile is as old as if the event were on its way, and nothing is granted on it. The error is zk.ErrNoNode
+// for a missing node (Data, Children), or that of the read.
 func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 	h := s.hub
 	epoch := h.e.Epoch()
@@ -148,11 +163,15 @@ func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 	h.mu.Unlock()
 
 	var node Node
+	var events <-chan zk.Event
 	span, err := h.e.Do(ctx, func(c Conn) (err error) {
-		node, err = s.read(c, !joined)
+		node, events, err = s.read(c, !joined)
 		return err
 	})
 	h.mu.Lock()
+	if events != nil && h.m[s.key] == w && !h.e.source.callsBack() {
+		h.follow(s.key, w, events, span.Before.Session)
+	}
 	switch {
 	case w.seen != seen || h.m[s.key] != w:
 	case joined && errors.Is(err, zk.ErrNoNode): // its event was lost: nobody shall be given what it found
@@ -165,26 +184,71 @@ func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 }
 
 // read makes the read of the subscription's kind, with a watch or without: every watch that is set costs the client memory until it fires.
-func (s *Sub) read(c Conn, watch bool) (n Node, err error) {
+func (s *Sub) read(c Conn, watch bool) (n Node, events <-chan zk.Event, err error) {
 	path, ok := s.key.path, true
 	switch {
 	case s.key.kind == Data && watch:
-		n.Data, n.Stat, _, err = c.GetW(path)
+		n.Data, n.Stat, events, err = c.GetW(path)
 	case s.key.kind == Data:
 		n.Data, n.Stat, err = c.Get(path)
 	case s.key.kind == Children && watch:
-		n.Children, n.Stat, _, err = c.ChildrenW(path)
+		n.Children, n.Stat, events, err = c.ChildrenW(path)
 	case s.key.kind == Children:
 		n.Children, n.Stat, err = c.Children(path)
 	case watch:
-		ok, n.Stat, _, err = c.ExistsW(path)
+		ok, n.Stat, events, err = c.ExistsW(path)
 	default:
 		ok, n.Stat, err = c.Exists(path)
 	}
 	if !ok {
 		n.Stat = nil
 	}
-	return n, err
+	return n, events, err
+}
+
+// follow reads the channel of a watch where events are not called back, on a goroutine that ends with the event, with the client, with Close, or when
+// the watch was set anew: what the last channel would have said is older than the read that set the new one. mu is held.
+func (h *hub) follow(key watchKey, w *watch, events <-chan zk.Event, session int64) {
+	if w.unfollow != nil {
+		close(w.unfollow)
+	}
+	stop := make(chan struct{})
+	w.unfollow = stop
+	h.e.Go(func() {
+		select {
+		case ev, ok := <-events:
+			if !ok {
+				ev = zk.Event{Type: zk.EventNotWatching}
+			}
+			h.e.tracker.Add(func() { h.followed(key, stop, ev, session) })
+		case <-stop:
+		case <-h.e.ctx.Done():
+		}
+	})
+}
+
+// followed takes the event of a watch that was followed until stop. It runs on the tracker.
+func (h *hub) followed(key watchKey, stop chan struct{}, ev zk.Event, session int64) {
+	if ev.Type == zk.EventNotWatching {
+		h.e.source.notWatching(session, ev.Err)
+	}
+	h.mu.Lock()
+	var subs []*Sub
+	if w := h.m[key]; w != nil && w.unfollow == stop {
+		w.unfollow = nil
+		subs = h.fire(key)
+	}
+	h.mu.Unlock()
+	wake := Changed
+	switch ev.Type {
+	case zk.EventNodeDeleted:
+		wake = Deleted
+	case zk.EventNotWatching:
+		wake = Recheck
+	}
+	for _, s := range subs {
+		s.fn(wake)
+	}
 }
 
 // dispatch takes a watch event. It runs on the tracker.
@@ -219,7 +283,7 @@ func (h *hub) fire(key watchKey) []*Sub {
 	w.seen++
 	w.armed, w.node = Epoch{}, Node{}
 	if len(w.subs) == 0 {
-		delete(h.m, key)
+		h.drop(key, w)
 		return nil
 	}
 	subs := make([]*Sub, 0, len(w.subs))

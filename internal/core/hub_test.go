@@ -147,6 +147,7 @@ func TestKindsOfWatch(t *testing.T) {
 }
 
 // getData on a missing node leaves nothing at the server, exists would: a watch for every predecessor that was gone when it was looked at.
+// Reports: CURATOR-107, CURATOR-105.
 func TestMissingNodeLeavesNoWatch(t *testing.T) {
 	e, _, p := connectShared(t, Config{})
 	path := newPath(t)
@@ -170,6 +171,7 @@ func TestMissingNodeLeavesNoWatch(t *testing.T) {
 }
 
 // A watch that is known from an earlier connection may have fired unseen. On a new connection everybody is woken, and the first to look reads.
+// Reports: python-zk/kazoo #170.
 func TestEverybodyLooksAgainAfterAReconnect(t *testing.T) {
 	e, _, p := connectShared(t, Config{})
 	path := newPath(t)

@@ -14,29 +14,14 @@ import (
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/zkrecipes/zkrecipes/internal/testrun"
 	"github.com/zkrecipes/zkrecipes/zktest"
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := zktest.CloseShared(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	if code == 0 {
-		// A client that was closed in the middle of something sleeps for up to a second.
-		err := goleak.Find()
-		for deadline := time.Now().Add(3 * time.Second); err != nil && time.Now().Before(deadline); {
-			err = goleak.Find()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	realOnly := []string{"TestServerSetBack", "TestEndSession", "TestCloseLeavesNoSession", "TestMissingNodeLeavesNoWatch", "TestHubUnderChurn"} // the data of a server, its own words
+	os.Exit(testrun.Main(m, realOnly, zktest.CloseShared))
 }
 
 // testTimeout is the session timeout of most tests: ten ticks of the test server.
@@ -251,7 +236,7 @@ func mk(t testing.TB, e *Engine, path string, data string) {
 	})
 }
 
-func word(t testing.TB, s *zktest.Server, w string) string {
+func word(t testing.TB, s *zktest.Member, w string) string {
 	t.Helper()
 	answer, err := s.FourLetter(within(t, 5*time.Second), w)
 	require.NoError(t, err)
@@ -268,3 +253,6 @@ func expire(t testing.TB, p *zktest.Proxy) {
 		return p.Expire(ctx) == nil
 	})
 }
+
+// owner returns the source of an engine that owns its connection.
+func owner(e *Engine) *owned { return e.source.(*owned) }

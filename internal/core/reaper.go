@@ -30,6 +30,8 @@ type Removal struct {
 	err  error // set before done is closed
 
 	claimed bool
+	since   time.Time // when its caller gave it up
+	looked  time.Time // when a list was asked for that did not show it
 
 	busy  bool // a request for it is under way; the reaper's
 	tried bool // a delete of it was sent without an answer
@@ -70,11 +72,7 @@ func newReaper(e *Engine) *reaper {
 // Remove deletes a znode of the given session for certain, however long that takes, and returns at once.
 func (e *Engine) Remove(path string, session int64) *Removal {
 	dir, name := znode.Split(path)
-	id := znode.UUIDOf(name)
-	if id == "" {
-		id = name
-	}
-	r := &Removal{dir: dir, id: id, name: name, session: session, done: make(chan struct{}), refused: make(chan struct{})}
+	r := &Removal{dir: dir, id: idOf(name), name: name, session: session, done: make(chan struct{}), refused: make(chan struct{})}
 	return e.reaper.add(r)
 }
 
@@ -99,21 +97,46 @@ func (e *Engine) adopt(r *Removal) bool {
 // done may be over, and lists in which it stood may have been read.
 func (e *Engine) giveUp(r *Removal) {
 	e.reaper.mu.Lock()
-	r.claimed = false
+	r.claimed, r.since = false, time.Now()
 	e.reaper.mu.Unlock()
 	e.reaper.kick()
 }
 
-// Leaving reports whether the node of that name is on its way out, so that nobody should wait behind it.
-func (e *Engine) Leaving(dir, name string) bool {
-	id := znode.UUIDOf(name)
-	if id == "" {
-		id = name
-	}
+// Leaving is what is on its way out of a directory at one moment.
+type Leaving map[string]struct{}
+
+// Leaving returns the znodes of dir that are on their way out, behind which nobody should wait. It must be asked before the list is asked for to which it
+// is applied: a znode that a holder leaves behind is let go only after everything that was to take its place was made, and a list that is older does not
+// show that yet.
+func (e *Engine) Leaving(dir string) (l Leaving) {
 	e.reaper.mu.Lock()
 	defer e.reaper.mu.Unlock()
-	r := e.reaper.dirs[dir][id]
-	return r != nil && !r.claimed
+	for id, r := range e.reaper.dirs[dir] {
+		if !r.claimed {
+			if l == nil {
+				l = make(Leaving)
+			}
+			l[id] = struct{}{}
+		}
+	}
+	return l
+}
+
+// Has reports whether the znode of that name is one of them.
+func (l Leaving) Has(name string) bool {
+	if len(l) == 0 {
+		return false
+	}
+	_, ok := l[idOf(name)]
+	return ok
+}
+
+// idOf is the id in a znode's name: the UUID of a protected one, else the name itself, which in a double barrier is a UUID.
+func idOf(name string) string {
+	if id := znode.UUIDOf(name); id != "" {
+		return id
+	}
+	return name
 }
 
 // Seen takes a list of a directory and sees to it that nodes in it whose create was abandoned are deleted.
@@ -123,7 +146,7 @@ func (e *Engine) Seen(dir string, names []string) {
 	found := false
 	if waiting := rp.dirs[dir]; len(waiting) > 0 {
 		for _, name := range names {
-			if r := waiting[znode.UUIDOf(name)]; r != nil && r.name == "" && !r.claimed {
+			if r := waiting[idOf(name)]; r != nil && r.name == "" && !r.claimed {
 				r.name = name
 				found = true
 			}
@@ -172,7 +195,7 @@ func (rp *reaper) add(r *Removal) *Removal {
 		r.busy = true
 	}
 	rp.mu.Unlock()
-	if known && !rp.e.Go(func() { rp.delete(r) }) {
+	if known && !rp.e.goOn(func() { rp.delete(r) }) {
 		rp.mu.Lock()
 		r.busy = false
 		rp.mu.Unlock()
@@ -201,7 +224,7 @@ func (rp *reaper) delete(r *Removal) {
 			return
 		default:
 		}
-		_, err := rp.e.Do(rp.e.ctx, func(c Conn) error {
+		_, err := rp.e.do(rp.e.life, rp.e.life, func(c Conn) error {
 			select {
 			case <-r.done: // while it waited for a session: the one that comes is not the node's, and the name may be somebody else's by now
 				return nil
@@ -228,7 +251,7 @@ func (rp *reaper) delete(r *Removal) {
 			rp.mu.Unlock()
 			select {
 			case <-r.done:
-			case <-rp.e.ctx.Done():
+			case <-rp.e.life.Done():
 			case <-time.After(jitter(5 * backoff)):
 			}
 			continue
@@ -250,6 +273,61 @@ func (rp *reaper) delete(r *Removal) {
 	}
 }
 
+// looked notes that a synced list, asked for at that time, has shown what it shows.
+func (rp *reaper) looked(dir string, at time.Time) {
+	rp.mu.Lock()
+	defer rp.mu.Unlock()
+	for _, r := range rp.dirs[dir] {
+		if r.name == "" && !r.claimed && r.since.Before(at) {
+			r.looked = at
+		}
+	}
+}
+
+// A debt is what a reaper still has to do.
+type debt struct {
+	known   int // znodes whose name is known, or whose caller still looks for them
+	refused int // those of them that the server has refused to delete
+	why     error
+	unknown int // creates without an answer
+	unseen  int // those of them that were not looked for since
+}
+
+func (rp *reaper) owes(since time.Time) (d debt) {
+	rp.mu.Lock()
+	defer rp.mu.Unlock()
+	for _, waiting := range rp.dirs {
+		for _, r := range waiting {
+			switch {
+			case r.name == "" && !r.claimed:
+				d.unknown++
+				if r.looked.Before(since) {
+					d.unseen++
+				}
+				continue
+			case r.why != nil:
+				d.refused++
+				d.why = r.why
+			}
+			d.known++
+		}
+	}
+	return d
+}
+
+// settle drops the creates without an answer that are so old that nothing of them can come any more, and were looked for after that.
+func (rp *reaper) settle(age time.Duration) {
+	rp.mu.Lock()
+	defer rp.mu.Unlock()
+	for _, waiting := range rp.dirs {
+		for _, r := range waiting {
+			if r.name == "" && !r.claimed && r.looked.After(r.since.Add(age)) {
+				rp.forget(r, nil)
+			}
+		}
+	}
+}
+
 // kick starts a sweep over everything that is owed.
 func (rp *reaper) kick() {
 	rp.mu.Lock()
@@ -259,7 +337,7 @@ func (rp *reaper) kick() {
 		return
 	}
 	rp.runs = true
-	if !rp.e.Go(rp.sweep) {
+	if !rp.e.goOn(rp.sweep) {
 		rp.runs = false
 	}
 }
@@ -302,8 +380,10 @@ func (rp *reaper) sweep() {
 			})
 		}
 		for _, dir := range dirs {
-			if names, _, err := rp.e.SyncedChildren(rp.e.ctx, dir); err == nil {
+			began := time.Now()
+			if names, _, err := rp.e.syncedChildren(rp.e.life, rp.e.life, dir); err == nil {
 				rp.e.Seen(dir, names)
+				rp.looked(dir, began)
 			}
 		}
 	}
@@ -340,16 +420,23 @@ func (rp *reaper) close(err error) {
 
 // SyncedChildren lists a directory as it was when the call began or later: a sync and the list, both answered on one connection. A missing directory is
 // an empty one.
+//
+// Where no wire sees the connection, a reconnect between the two may go unseen. It does no harm: the client had the answer to the sync by then and no
+// server takes it on that has not seen as much.
 func (e *Engine) SyncedChildren(ctx context.Context, dir string) ([]string, Epoch, error) {
+	return e.syncedChildren(ctx, e.ctx, dir)
+}
+
+func (e *Engine) syncedChildren(ctx, until context.Context, dir string) ([]string, Epoch, error) {
 	for {
-		before, err := e.Do(ctx, func(c Conn) error {
+		before, err := e.do(ctx, until, func(c Conn) error {
 			_, err := c.Sync(dir)
 			return err
 		})
 		if err == nil {
 			var names []string
 			var after Span
-			after, err = e.Do(ctx, func(c Conn) (err error) {
+			after, err = e.do(ctx, until, func(c Conn) (err error) {
 				names, _, err = c.Children(dir)
 				return err
 			})

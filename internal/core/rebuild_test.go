@@ -32,7 +32,7 @@ func TestClientThatIsRefusedForEverIsReplaced(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		f := newFake(t)
 		e, r := connect(t, Config{Servers: []string{"zk:2181"}, Dialer: f.Dial})
-		first, client := e.Epoch(), e.client
+		first, client := e.Epoch(), owner(e).client
 		do(t, e, func(c Conn) error { _, err := c.Sync("/"); return err }) // so that the client has seen a zxid
 		waiting := make(chan Epoch, 1)
 		setBack(f, first.Session)
@@ -49,7 +49,7 @@ func TestClientThatIsRefusedForEverIsReplaced(t *testing.T) {
 			waiting <- epoch
 		}()
 		pass(rebuildAfter * testTimeout)
-		require.Same(t, client, e.client, "not before it was given its time")
+		require.Same(t, client, owner(e).client, "not before it was given its time")
 		second := <-waiting
 		// A timeout to ask whether a server serves, one more to be sure, half of one between two looks of the watchdog, each of them.
 		require.Less(t, time.Since(began), (rebuildAfter+2)*testTimeout+testTimeout/2)
@@ -57,7 +57,7 @@ func TestClientThatIsRefusedForEverIsReplaced(t *testing.T) {
 		require.Greater(t, second.Conn, first.Conn)
 		require.Equal(t, 1, r.count(fmt.Sprintf("over %x", first.Session)))
 		do(t, e, func(c Conn) error { _, err := c.Sync("/"); return err })
-		require.NotSame(t, client, e.client)
+		require.NotSame(t, client, owner(e).client)
 		pass(5 * time.Second)
 		require.True(t, f.lives(second.Session))
 		for _, c := range f.open() {
@@ -78,14 +78,14 @@ func TestClientIsKeptWhileNoServerServes(t *testing.T) {
 			return nil
 		})
 		e, r := connect(t, Config{Servers: []string{"zk1:2181", "zk2:2181"}, Dialer: f.Dial})
-		first, client := e.Epoch(), e.client
+		first, client := e.Epoch(), owner(e).client
 		down.Store(true)
 		f.cut()
 		pass(20 * testTimeout)
-		require.Same(t, client, e.client)
+		require.Same(t, client, owner(e).client)
 		down.Store(false)
 		require.Equal(t, first.Session, await(t, e).Session)
-		require.Same(t, client, e.client)
+		require.Same(t, client, owner(e).client)
 		require.Zero(t, r.count(fmt.Sprintf("over %x", first.Session)))
 	})
 }
@@ -96,15 +96,15 @@ func TestLivingSessionIsNotEndedByTheWatchdog(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		f := newFake(t)
 		e, r := connect(t, Config{Servers: []string{"zk:2181"}, Dialer: f.Dial})
-		first, client := e.Epoch(), e.client
+		first, client := e.Epoch(), owner(e).client
 		require.Positive(t, e.Left(first.Session))
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		e.rebuild(ctx, client)
+		owner(e).rebuild(ctx, client)
 		pass(time.Second)
 		require.True(t, f.lives(first.Session))
 		require.Equal(t, first.Session, await(t, e).Session)
-		require.Same(t, client, e.client)
+		require.Same(t, client, owner(e).client)
 		require.Zero(t, r.count(fmt.Sprintf("over %x", first.Session)))
 	})
 }
@@ -121,12 +121,12 @@ func TestCloseDuringARebuild(t *testing.T) {
 			setBack(f, e.Epoch().Session)
 			f.cut()
 			pass(testTimeout) // the clock has run out
-			client := e.client
+			client := owner(e).client
 			e.wg.Go(func() {
 				if i%2 == 0 {
 					<-closing
 				}
-				e.rebuild(context.Background(), client)
+				owner(e).rebuild(context.Background(), client)
 			})
 			wg.Go(func() {
 				if i%2 == 1 {

@@ -63,7 +63,7 @@ func TestReconnectsUnderLoad(t *testing.T) {
 	for range 8 { // past the gate: what has got into the client's queue when the connection is lost is sent first on the next one
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				_, _ = e.client.conn.Set(dir, nil, -1)
+				_, _ = owner(e).client.conn.Set(dir, nil, -1)
 			}
 		})
 	}

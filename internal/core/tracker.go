@@ -1,11 +1,9 @@
 package core
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"time"
-
-	"github.com/go-zookeeper/zk"
 )
 
 // handle takes what a wire saw. It runs on the tracker.
@@ -30,23 +28,17 @@ func (e *Engine) handle(s signal) {
 		if closing {
 			return
 		}
-		e.lost(s.lane)
+		e.source.handle(s)
 		e.cfg.Logger.Warn("zkrecipes: connection lost", "session", sessionID(s.epoch.Session), "err", s.err)
 		e.cfg.Listener.Disconnected()
 		e.refreshState()
 	case signalExpired:
 		e.sessionOver(s.epoch.Session, true)
 	}
-	e.wakeClock()
-}
-
-// lost starts the watchdog's time for the client of that lane.
-func (e *Engine) lost(l *lane) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.client.lane == l {
-		e.client.since, e.client.served = time.Now(), false
+	if s.kind != signalDown {
+		e.source.handle(s)
 	}
+	e.wakeClock()
 }
 
 // sessionOver tells everybody that a session has ended. certain is false when only this side decided so: then its znodes may live on.
@@ -68,71 +60,32 @@ func (e *Engine) sessionOver(session int64, certain bool) {
 	e.hub.recheck(Recheck)
 	e.reaper.sessionOver(session, certain)
 	if !certain {
-		e.endInBackground(session)
+		e.source.replaced(session)
 	}
 	e.refreshState()
 }
 
-// endInBackground closes a session that this side gave up, so that its znodes do not stay until its timeout, or for ever behind a client that was
-// abandoned. Until a server has answered, the reaper keeps what it owes for it.
-func (e *Engine) endInBackground(session int64) {
+// landing is how long it may take, beyond two session timeouts, until what was sent on a connection that is over cannot come into effect any more, and
+// until a session that nobody keeps alive is over: a server that was cut off from its leader gives up after syncLimit ticks, and a new leader gives
+// each session a fresh timeout.
+const landing = 30 * time.Second
+
+// mustBeOver is how long it takes a session to end when nobody keeps it alive, whatever happens to the servers meanwhile.
+func (e *Engine) mustBeOver() time.Duration { return 2*e.Timeout() + landing }
+
+// endFor tries to end a session until a server has answered, or ctx ends: then it is false.
+func (e *Engine) endFor(ctx context.Context, r route, session int64) bool {
 	passwd, timeout := e.contact.takeFormer(session), e.Timeout()
-	e.Go(func() {
-		for wait := backoff; ; wait = min(2*wait, time.Second) {
-			if err := e.route.endSession(e.ctx, session, passwd, timeout); err == nil {
-				e.tracker.Add(func() { e.reaper.sessionOver(session, true) })
-				return
-			}
-			select {
-			case <-e.ctx.Done():
-				return
-			case <-time.After(jitter(wait)):
-			}
+	for wait := backoff; ; wait = min(2*wait, time.Second) {
+		if err := r.endSession(ctx, session, passwd, timeout); err == nil {
+			return true
 		}
-	})
-}
-
-// event takes what the client called back with. It runs on the tracker.
-func (e *Engine) event(c *client, ev zk.Event) {
-	<-c.made // the client calls back from the moment it is made
-	switch {
-	case ev.Type == zk.EventSession && ev.State == zk.StateHasSession:
-		e.hasSession(c)
-	case ev.Type != zk.EventSession:
-		e.hub.dispatch(ev)
-	}
-}
-
-// hasSession opens the gate, after the credentials that a new client does not know yet. It runs on the tracker.
-func (e *Engine) hasSession(c *client) {
-	epoch := e.contact.Epoch()
-	if c.authed == len(e.cfg.Auth) {
-		e.openGate(c, epoch)
-		return
-	}
-	from := c.authed
-	e.Go(func() {
-		for i := from; i < len(e.cfg.Auth); i++ {
-			a := e.cfg.Auth[i]
-			err := c.conn.AddAuth(a.Scheme, a.Data)
-			if errors.Is(err, zk.ErrAuthFailed) {
-				// The server hangs up on it. The client does not keep such a credential; offering it at every reconnect would never end.
-				e.cfg.Logger.Error("zkrecipes: the server refused a credential", "scheme", a.Scheme)
-				select {
-				case e.fatal <- fmt.Errorf("auth scheme %q: %w", a.Scheme, err):
-				default:
-				}
-			} else if err != nil {
-				return // the next connection goes on here
-			}
-			e.tracker.Add(func() { c.authed = max(c.authed, i+1) })
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(jitter(wait)):
 		}
-		e.tracker.Add(func() {
-			if c.authed == len(e.cfg.Auth) {
-				e.openGate(c, epoch)
-			}
-		})
-	})
+	}
 }
 
 func sessionID(id int64) string { return fmt.Sprintf("0x%x", uint64(id)) }

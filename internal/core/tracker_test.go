@@ -48,7 +48,7 @@ func TestClientGoesOnWhileTheTrackerIsHeldUp(t *testing.T) {
 	gate, held := make(chan struct{}), make(chan struct{})
 	e.tracker.Add(func() { close(held); <-gate })
 	<-held
-	conn := e.client.conn
+	conn := owner(e).client.conn
 	sub := e.Watch(path, Data, func(Wake) {})
 	defer sub.Cancel()
 	result := make(chan error, 1)
@@ -217,7 +217,7 @@ func TestClockOutIsToldBeforeTheStateWhoeverSeesIt(t *testing.T) {
 	at := handClock(t)
 	e, r := newEngine(t, Config{Servers: []string{"zk:2181"}})
 	w := newWireRig(t, e.contact)
-	e.client = &client{lane: w.w.lane}
+	owner(e).client = &client{lane: w.w.lane}
 	at.Store(10)
 	w.handshake(0, 7, 6*time.Second)
 	e.Hold()
@@ -226,7 +226,7 @@ func TestClockOutIsToldBeforeTheStateWhoeverSeesIt(t *testing.T) {
 	eventually(t, 5*time.Second, "the state is told", func() bool { return r.count("lost") == 1 })
 	require.Equal(t, []string{"clock 7", "lost"}, r.told())
 	e.mu.Lock()
-	e.client = nil // there is nothing to close
+	owner(e).client = nil // there is nothing to close
 	e.mu.Unlock()
 	require.NoError(t, closeWithin(e, time.Second))
 }

@@ -57,10 +57,16 @@ type pending struct {
 }
 
 func newWire(c net.Conn, l *lane, handshake time.Duration) *wire {
-	return &wire{Conn: c, lane: l, sent: make(map[int32]pending), handshake: time.Now().Add(handshake)}
+	w := &wire{Conn: c, lane: l, sent: make(map[int32]pending)}
+	if handshake > 0 { // else the client's request says
+		w.handshake = time.Now().Add(handshake)
+	}
+	return w
 }
 
-// Write sends one or more whole frames, as go-zookeeper does.
+// Write sends one or more whole frames, as go-zookeeper does. That it failed is kept from the client in two cases, in which it shall learn of it from its
+// read, as of any other end of a connection. Told of it while it sends its credentials again, it waits for itself for ever. And told while it is closed, it
+// may answer a request three times, as it queues it, as the write fails and as its loop ends, and has room for two answers: its loop waits for ever.
 func (w *wire) Write(b []byte) (int, error) {
 	taps, release, auth := w.noteWrite(b)
 	n, err := w.Conn.Write(b)
@@ -70,9 +76,7 @@ func (w *wire) Write(b []byte) (int, error) {
 	if release {
 		w.endHold()
 	}
-	if err != nil && auth {
-		// Told of it while it sends its credentials again, the client waits for itself for ever. It shall learn of it from its read, as of any other end
-		// of a connection.
+	if err != nil && (auth || w.lane.closing.Load()) {
 		w.down(err)
 		w.Close()
 		return len(b), nil
@@ -96,6 +100,9 @@ func (w *wire) noteWrite(b []byte) (taps []*tap, release, auth bool) {
 		if w.askedAt.isZero() {
 			w.asked, _ = parseConnectRequest(frame)
 			w.askedAt = at
+			if w.handshake.IsZero() { // of a client that is somebody else's: this is the first to tell its timeout
+				w.handshake = time.Now().Add(w.asked.timeout / 3)
+			}
 			w.mu.Unlock()
 			continue
 		}

@@ -21,6 +21,12 @@ type script struct {
 	wrote   []byte
 	onWrite func() error
 	in      [][]byte
+	closed  bool
+}
+
+func (s *script) Close() error {
+	s.closed = true
+	return nil
 }
 
 func (s *script) Write(b []byte) (int, error) {
@@ -215,6 +221,23 @@ func TestSetWatchesOfTheLastConnectionEndsNoHold(t *testing.T) {
 	}
 }
 
+// A setWatches that the client threw away is waited for in vain where nobody tells of that, as on a connection of somebody else's. It costs the rest of the
+// hold, and only until the client has seen something new.
+func TestSetWatchesThatNeverComesCostsOneHold(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		h := newHeldRig(t, watchedContact(t), 7, 7)
+		h.w.lane.expectSetWatches(0) // the last connection's, which was thrown away
+		event := eventFrame(3, "/w")
+		h.reply(t, event)
+		h.send(t, requestFrame(2, opSetWatches, make([]byte, 20)))
+		require.Empty(t, h.received())
+		pass(watchHold)
+		require.Equal(t, [][]byte{event}, h.received())
+		h.w.lane.expectSetWatches(1)
+		require.True(t, h.w.lane.sawSetWatches(1))
+	})
+}
+
 // What makes the client wait for the frames before it sends setWatches would hold both up for ever.
 func TestRepliesToAuthAreNotHeld(t *testing.T) {
 	virtual(t, func(t *testing.T) {
@@ -316,16 +339,22 @@ func TestDeadlinesOfTheClientHold(t *testing.T) {
 	})
 }
 
-// A failed write of a credential is not told as such, see wire.Write; any other is.
+// A failed write of a credential is not told as such, nor is any while the client is closed, see wire.Write; any other is.
 func TestWriteErrors(t *testing.T) {
 	broken := errors.New("broken pipe")
 	for _, tt := range []struct {
-		op   int
-		want error
-	}{{opAuth, nil}, {opSync, broken}, {opCreate, broken}, {opSetWatches, broken}} {
+		op      int
+		closing bool
+		want    error
+	}{
+		{opAuth, false, nil},
+		{opSync, false, broken}, {opCreate, false, broken}, {opSetWatches, false, broken},
+		{opSync, true, nil}, {opCreate, true, nil}, {opSetWatches, true, nil},
+	} {
 		r := newWireRig(t, NewContact())
 		r.handshake(0, 7, time.Second)
 		r.s.onWrite = func() error { return broken }
+		r.w.lane.closing.Store(tt.closing)
 		var down error
 		r.c.notify = func(s signal) { down = s.err }
 		frame := requestFrame(1, tt.op, nil)
@@ -334,6 +363,9 @@ func TestWriteErrors(t *testing.T) {
 		if tt.want == nil {
 			require.Equal(t, len(frame), n)
 			require.Equal(t, broken, down)
+			require.True(t, r.s.closed)
+			_, err = r.w.Read(make([]byte, 4))
+			require.Error(t, err)
 		}
 	}
 }

@@ -72,6 +72,11 @@ func NewUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
+// IsUUID reports whether name is a UUID in the form that NewUUID returns.
+func IsUUID(name string) bool {
+	return len(name) == dashedLen && isUUID(name) && name == strings.ToLower(name)
+}
+
 // Protected returns the name under which Curator creates a node in protection
 // mode, so that the node can be found when the reply to the create is lost. A
 // UUID must not be used for two creates.

@@ -112,6 +112,7 @@ func TestParseForeign(t *testing.T) {
 	}
 }
 
+// Reports: go-zookeeper/zk #65.
 func TestParseMarkers(t *testing.T) {
 	const raw = "_c_" + dashed + "-latch-0000000005"
 	for _, ms := range [][]string{nil, {""}, {znode.LockName}, {"latch"}, {"atch-"}, {znode.LeaseName, znode.KazooLock}} {

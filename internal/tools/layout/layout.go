@@ -1,4 +1,4 @@
-// Package layout holds the rules on what the packages of this module may depend on, for its test.
+// Package layout holds the rules on what the packages of this module, and the modules beside it, may depend on, for its tests.
 package layout
 
 import (
@@ -23,7 +23,7 @@ const client = "github.com/go-zookeeper/zk"
 var stdOnly = []string{"zktest"}
 
 // testOnly are the packages that only tests import, and that may need anything.
-var testOnly = []string{"internal/zkcontainer"}
+var testOnly = []string{"internal/snapshot", "internal/testrun", "internal/zkcontainer"}
 
 // Violations returns one line for each package of module that depends on what it must not. packages has the packages of
 // the module and everything that these depend on.

@@ -55,12 +55,12 @@ func TestRenameThisModule(t *testing.T) {
 		}
 		if filepath.Base(name) == "go.mod" {
 			modules++
-			run(t, filepath.Join(dir, filepath.Dir(name)), "go", "build", "./...")
-			run(t, filepath.Join(dir, filepath.Dir(name)), "go", "vet", "./...")
+			run(t, filepath.Join(dir, filepath.Dir(name)), "go", "vet", "./...") // which compiles the tests too
 		}
 	}
 	require.Positive(t, modules)
 	require.Empty(t, run(t, dir, "gofmt", "-l", "."), "gofmt -l")
+	t.Setenv("GOWORK", "off") // else it lists the nested modules too
 	require.Equal(t, newPath, strings.TrimSpace(run(t, dir, "go", "list", "-m")))
 }
 
