@@ -3,9 +3,11 @@ package zkrecipes
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/zkrecipes/zkrecipes/internal/core"
+	"github.com/zkrecipes/zkrecipes/internal/znode"
 )
 
 // A lockSpec is what a recipe asks the contender for.
@@ -14,17 +16,23 @@ type lockSpec struct {
 	path   string // as the caller gave it
 	dir    string // absolute
 	marker string
+	label  bool // its owner is a label: it never enters again
 	cfg    lockConfig
 	err    error // of the constructor's arguments
 }
 
 func newLockSpec(s *Session, path, marker string, opts []LockOption) *lockSpec {
-	spec := &lockSpec{s: s, path: path, marker: marker}
+	var cfg lockConfig
 	for _, o := range opts {
 		if o != nil {
-			o.applyLock(&spec.cfg)
+			o.applyLock(&cfg)
 		}
 	}
+	return newSpec(s, path, marker, cfg)
+}
+
+func newSpec(s *Session, path, marker string, cfg lockConfig) *lockSpec {
+	spec := &lockSpec{s: s, path: path, marker: marker, cfg: cfg}
 	if s == nil {
 		spec.err = invalid("no Session")
 		return spec
@@ -45,8 +53,51 @@ func newLockSpec(s *Session, path, marker string, opts []LockOption) *lockSpec {
 	return spec
 }
 
-// acquire is Lock and TryLock of every recipe.
-func (spec *lockSpec) acquire(ctx context.Context, op string, try bool) (l *Lease, err error) {
+// shared reports whether it is the read side of a lock.
+func (spec *lockSpec) shared() bool { return spec.marker == znode.ReadName }
+
+// data is what the znode of an owner says.
+func (spec *lockSpec) data(o Owner) []byte {
+	if spec.cfg.hasData {
+		return spec.cfg.data
+	}
+	return []byte(o)
+}
+
+// withoutData takes the owners out of participants whose znodes say something else, which is nobody's business.
+func (spec *lockSpec) withoutData(ps Participants) Participants {
+	if len(spec.cfg.data) > 0 {
+		for i := range ps {
+			ps[i].Owner = ""
+		}
+	}
+	return ps
+}
+
+// reenters is the session whose owners may enter again, 0 for none.
+func (spec *lockSpec) reenters() int64 {
+	if spec.label {
+		return 0
+	}
+	return spec.s.ID()
+}
+
+// acquire is Lock and TryLock of every lock.
+//
+// What an owner's call finds is its own standing on the path, by mode:
+//
+//	it asks for | nothing held | acquiring that mode | acquiring the other | write held         | read held alone
+//	write       | queue        | join                | wait, look again    | enter again        | ErrUpgrade
+//	read        | queue        | join                | wait, look again    | nest, enter again  | enter again
+//
+// So two modes of one owner never queue at once, and a reader never waits behind its own writer. A call that may not wait for holders gets ErrHeld
+// wherever the answer depends on a call of the same owner that does.
+func (spec *lockSpec) acquire(ctx context.Context, op string, try bool) (*Lease, error) {
+	return spec.traced(ctx, op, func(ctx context.Context) (*Lease, error) { return spec.s.acquireOne(ctx, op, spec, try) })
+}
+
+// traced runs an acquisition between the hooks for its beginning and its end.
+func (spec *lockSpec) traced(ctx context.Context, op string, acquire func(context.Context) (*Lease, error)) (l *Lease, err error) {
 	s := spec.s
 	if s == nil {
 		return nil, &Error{Op: op, Path: spec.path, Err: spec.err}
@@ -58,7 +109,7 @@ func (spec *lockSpec) acquire(ctx context.Context, op string, try bool) (l *Leas
 			}
 		}
 	}
-	l, err = s.acquireOne(ctx, op, spec, try)
+	l, err = acquire(ctx)
 	for _, t := range s.cfg.trace {
 		if t.AcquireDone != nil {
 			t.AcquireDone(ctx, op, spec.path, l, err)
@@ -82,41 +133,83 @@ func (s *Session) acquireOne(ctx context.Context, op string, spec *lockSpec, try
 			return fail(ended(ctx, s.noSession() != nil, s.engine.DialError(), nil, 0))
 		}
 		s.mu.Lock()
-		h := s.holds[key]
-		switch {
-		case s.closed:
-			s.mu.Unlock()
-			return fail(ErrClosed)
-		case h == nil:
-			j := s.startHold(key, spec, try).join(ctx, spec, outer)
-			s.mu.Unlock()
-			return s.wait(ctx, op, j)
-		case h.phase == held:
-			if loss := s.proof(h); loss != 0 {
-				tell := s.lose(h, loss, nil)
-				s.mu.Unlock()
-				tell()
-				continue
-			}
-			l := h.grant(ctx, spec, outer)
-			s.mu.Unlock()
-			return l, nil
-		case try:
-			s.mu.Unlock()
-			return fail(also("held by another owner: an earlier call of the same owner is still waiting", ErrHeld))
-		case !h.contender.try:
-			j := h.join(ctx, spec, outer)
-			s.mu.Unlock()
-			return s.wait(ctx, op, j)
-		}
-		// A TryLock of the same owner is under way. It may be refused, which a Lock must not be.
-		decided := h.decided
+		e := s.enter(ctx, key, spec, outer, try)
 		s.mu.Unlock()
-		select {
-		case <-decided:
-		case <-ctx.Done():
+		switch {
+		case e.err != nil:
+			return fail(e.err)
+		case e.lease != nil:
+			return e.lease, nil
+		case e.joiner != nil:
+			if l, err := s.wait(ctx, op, e.joiner); err != errQueue {
+				return l, err
+			}
+		case e.tell != nil:
+			e.tell()
+		default:
+			select {
+			case <-e.first.decided:
+			case <-ctx.Done():
+				return nil, s.endedBehind(ctx, op, spec, e.first)
+			}
 		}
 	}
+}
+
+// endedBehind is the error of a call whose ctx ended while h was looking for its place.
+func (s *Session) endedBehind(ctx context.Context, op string, spec *lockSpec, h *hold) *Error {
+	ahead := spec.withoutData(h.seeker.whoIsAhead())
+	return &Error{Op: op, Path: spec.path, Ahead: ahead, Err: ended(ctx, s.noSession() != nil, s.engine.DialError(), ahead, spec.reenters())}
+}
+
+// An entry is what a call found. One of its fields is set.
+type entry struct {
+	lease  *Lease
+	joiner *joiner
+	err    error
+	first  *hold  // wait until it is decided, and look again
+	tell   func() // a loss to be told before the next look
+}
+
+// enter looks at the owner's standing and takes the step that the table of acquire has for it; mu is held.
+func (s *Session) enter(ctx context.Context, key holdKey, spec *lockSpec, outer *Lease, try bool) (e entry) {
+	h, other := s.holds[key], s.holds[key.other()]
+	if s.closed {
+		e.err = ErrClosed
+		return e
+	}
+	for _, standing := range []*hold{h, other} {
+		if standing != nil {
+			if e.tell = s.check(standing); e.tell != nil {
+				return e
+			}
+		}
+	}
+	acquires := h
+	if h == nil && other != nil && other.phase == acquiring {
+		acquires = other
+	}
+	switch {
+	case h != nil && h.phase == held:
+		e.lease = h.grant(ctx, spec, outer)
+	case h != nil && h.seeker.joinable(try):
+		e.joiner = h.join(ctx, spec, outer)
+	case acquires != nil && try:
+		e.err = also("held by another owner: an earlier call of the same owner is still waiting", ErrHeld)
+	case acquires != nil: // the other mode, or a TryLock, which may be refused, as this call must not be
+		e.first = acquires
+	case other != nil && !key.shared:
+		e.err = also(strconv.Quote(string(key.owner))+" holds a read lease: release it first, or take the write lock before the read lock", ErrUpgrade)
+	case other != nil:
+		if h = s.startUnder(other, key, spec); h.phase == held {
+			e.lease = h.grant(ctx, spec, outer)
+		} else {
+			e.joiner = h.join(ctx, spec, outer)
+		}
+	default:
+		e.joiner = s.startHold(key, spec, try).join(ctx, spec, outer)
+	}
+	return e
 }
 
 // wait waits for the result of a joiner.
@@ -142,19 +235,20 @@ func (s *Session) wait(ctx context.Context, op string, j *joiner) (*Lease, error
 			h.joiners = slices.Delete(h.joiners, i, i+1)
 			if len(h.joiners) == 0 {
 				s.endHold(h)
-				h.contender.cancel()
+				h.seeker.cancel()
 			}
 			s.mu.Unlock()
-			ahead := h.contender.whoIsAhead()
-			err := ended(ctx, s.noSession() != nil, s.engine.DialError(), ahead, s.ID())
-			return nil, &Error{Op: op, Path: j.spec.path, Ahead: ahead, Err: err}
+			return nil, s.endedBehind(ctx, op, j.spec, h)
 		}
 	}
 }
 
 func (j *joiner) take(op string, r result) (*Lease, error) {
 	if e, ok := r.err.(*Error); ok { // the contender's, which knows who is ahead but not who asked
-		return nil, j.hold.s.heldError(op, j.spec.path, e.Ahead)
+		return nil, j.hold.s.heldError(op, j.spec, e.Ahead)
+	}
+	if r.err == errQueue {
+		return nil, errQueue
 	}
 	if r.err != nil {
 		return nil, callError(op, j.spec.path, r.err)
@@ -163,14 +257,15 @@ func (j *joiner) take(op string, r result) (*Lease, error) {
 }
 
 // heldError is a TryLock's: somebody stands in the way. It asks nobody who that is, but knows its own.
-func (s *Session) heldError(op, path string, ahead Participants) *Error {
+func (s *Session) heldError(op string, spec *lockSpec, ahead Participants) *Error {
 	ahead = slices.Clone(ahead)
 	s.mu.Lock()
 	for _, h := range s.holds {
-		if h.phase == held && h.node == ahead[0].Node {
-			ahead[0].Owner, ahead[0].Session, ahead[0].Token = h.key.owner, h.session, h.token
+		if len(ahead) > 0 && h.phase == held && h.stake.node == ahead[0].Node {
+			ahead[0].Owner, ahead[0].Session, ahead[0].Token = h.key.owner, h.stake.session, h.token
 		}
 	}
 	s.mu.Unlock()
-	return &Error{Op: op, Path: path, Ahead: ahead, Err: also(heldText(ahead, s.ID()), ErrHeld)}
+	ahead = spec.withoutData(ahead)
+	return &Error{Op: op, Path: spec.path, Ahead: ahead, Err: also(heldText(ahead, spec.reenters()), ErrHeld)}
 }

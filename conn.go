@@ -59,12 +59,16 @@ func (f forwarder) Create(path string, data []byte, flags int32, acl []zk.ACL) (
 }
 
 func (f forwarder) CreateContainer(path string, data []byte, flags int32, acl []zk.ACL) (made string, err error) {
-	err = f.do(func(c core.Conn) (err error) { made, err = c.CreateContainer(path, data, flags, acl); return err })
+	err = f.do(func(c core.Conn) error {
+		return f.s.engine.Unlooked(func() (err error) { made, err = c.CreateContainer(path, data, flags, acl); return err })
+	})
 	return made, err
 }
 
 func (f forwarder) CreateTTL(path string, data []byte, flags int32, acl []zk.ACL, ttl time.Duration) (made string, err error) {
-	err = f.do(func(c core.Conn) (err error) { made, err = c.CreateTTL(path, data, flags, acl, ttl); return err })
+	err = f.do(func(c core.Conn) error {
+		return f.s.engine.Unlooked(func() (err error) { made, err = c.CreateTTL(path, data, flags, acl, ttl); return err })
+	})
 	return made, err
 }
 

@@ -27,7 +27,7 @@ var (
 type Error struct {
 	Op    string       // "dial", "lock", "trylock", "release", ...
 	Path  string       // the recipe's path, inside the namespace; empty for dial and close
-	Ahead Participants // who stood in the way, nearest first; of those further ahead only node, token and position may be known
+	Ahead Participants // who stood in the way, the nearest sixteen, nearest first; of those further ahead only node, token and position may be known
 	Err   error
 }
 
@@ -133,7 +133,7 @@ func ended(ctx context.Context, noSession bool, dialErr error, ahead Participant
 		causes = append(causes, cause)
 	}
 	text := plain(context.Cause(ctx))
-	if len(ahead) > 0 {
+	if ahead != nil { // empty: nobody, but there are too few permits
 		causes = append(causes, ErrHeld)
 		text = heldText(ahead, own) + ": " + text
 	}
@@ -151,6 +151,9 @@ func ended(ctx context.Context, noSession bool, dialErr error, ahead Participant
 
 // heldText names who is nearest ahead.
 func heldText(ahead Participants, own int64) string {
+	if len(ahead) == 0 { // of a semaphore with fewer permits than were asked for
+		return "too few permits"
+	}
 	p := ahead[0]
 	_, name := znode.Split(p.Node)
 	text := "held by another owner"
@@ -162,7 +165,7 @@ func heldText(ahead Participants, own int64) string {
 	default:
 		text = fmt.Sprintf("%s by %s", strings.TrimSuffix(text, " by another owner"), name)
 	}
-	if n := len(ahead) - 1; n > 0 {
+	if n := max(len(ahead)-1, p.Position); n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
 	if own != 0 && p.Session == own {

@@ -2,17 +2,14 @@ package zkrecipes
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/zkrecipes/zkrecipes/internal/core"
 )
 
-// A hold is one owner's standing on one path. Everything in it is under Session.mu.
+// A hold is one owner's standing on one path, exclusive or shared; one owner may have both (see acquire). Everything in it is under Session.mu.
 //
 //	acquiring --grant--> held --last Release--> over
 //	    |                  '--loss------------> over
@@ -21,27 +18,28 @@ import (
 // Only these steps end a phase, each in one critical section, so a grant and the departure of the last caller, or a release and a loss, cannot both
 // happen. A hold that is over is out of the table: the same owner then starts anew at the tail.
 type hold struct {
-	s         *Session
-	key       holdKey
-	spec      *lockSpec
-	phase     phase
-	contender *contender
-	joiners   []*joiner
-	leases    []*Lease
-	decided   chan struct{} // closed when the phase is no longer acquiring
+	s       *Session
+	key     holdKey
+	spec    *lockSpec
+	phase   phase
+	seeker  seeker
+	joiners []*joiner
+	leases  []*Lease
+	limit   *holdLimit
+	decided chan struct{} // closed when the phase is no longer acquiring
 
 	// Set by the grant, constant afterwards.
-	node    string
-	session int64
-	token   Token
-	own     *core.Sub
-	revoked chan struct{}
+	stake *stake
+	token Token
 
-	limit    *time.Timer // of WithMaxHold
-	deadline time.Time
+	place int // what Trace.Waiting was last told
+}
 
-	looking, again bool // the own znode is being read; once more
-	place          int  // what Trace.Waiting was last told
+// A seeker obtains the znode of a hold: a contender, or a nest.
+type seeker interface {
+	cancel() // nobody waits any more; it must not block
+	whoIsAhead() Participants
+	joinable(try bool) bool // a further call, which may be one that does not wait for holders, can share in it
 }
 
 type phase int
@@ -67,16 +65,20 @@ type result struct {
 	err   error
 }
 
-// startHold is called with mu held.
-func (s *Session) startHold(key holdKey, spec *lockSpec, try bool) *hold {
-	data := []byte(key.owner)
-	if spec.cfg.hasData {
-		data = spec.cfg.data
-	}
-	h := &hold{s: s, key: key, spec: spec, decided: make(chan struct{}), revoked: make(chan struct{})}
-	h.contender = newContender(s.engine, spec.dir, spec.marker, data, try, h)
+// newHold puts a hold that acquires into the table; mu is held.
+func (s *Session) newHold(key holdKey, spec *lockSpec) *hold {
+	h := &hold{s: s, key: key, spec: spec, decided: make(chan struct{})}
 	s.holds[key] = h
-	h.contender.wake()
+	return h
+}
+
+// startHold starts a hold that queues; mu is held.
+func (s *Session) startHold(key holdKey, spec *lockSpec, try bool) *hold {
+	h := s.newHold(key, spec)
+	h.limit = &holdLimit{s: s, holds: []*hold{h}}
+	c := newContender(s.engine, spec.dir, spec.marker, spec.data(key.owner), try, h)
+	h.seeker = c
+	c.wake()
 	return h
 }
 
@@ -99,9 +101,23 @@ func (s *Session) endHold(h *hold) {
 		close(h.decided)
 	}
 	h.phase = over
+	h.limit.drop(h)
 	if s.holds[h.key] == h {
 		delete(s.holds, h.key)
 	}
+}
+
+// stand makes an acquiring hold one that is held, and wakes who waits for it; mu is held.
+func (h *hold) stand(st *stake) {
+	h.phase = held
+	h.stake = st
+	st.holds = append(st.holds, h)
+	close(h.decided)
+	h.s.engine.Hold()
+	for _, j := range h.joiners {
+		j.result <- result{lease: h.grant(j.ctx, j.spec, j.outer)}
+	}
+	h.joiners = nil
 }
 
 // grant makes a lease of a held hold; mu is held.
@@ -109,41 +125,43 @@ func (h *hold) grant(ctx context.Context, spec *lockSpec, outer *Lease) *Lease {
 	l := newLease(ctx, h, outer)
 	h.leases = append(h.leases, l)
 	if d := spec.cfg.maxHold; d > 0 {
-		if end := time.Now().Add(d); h.limit == nil || end.Before(h.deadline) {
-			if h.limit != nil {
-				h.limit.Stop()
-			}
-			h.deadline = end
-			h.limit = time.AfterFunc(d, func() { h.s.loseNow(h, ReasonHoldLimit, nil) })
-		}
+		h.limit.tighten(d)
 	}
 	return l
 }
 
-// granted is the contender's: its znode is first.
-func (h *hold) granted(made core.Created, own *core.Sub) verdict {
+// granted is the seeker's: its znode is first.
+func (h *hold) granted(made core.Created, own *core.Sub, revoked bool) verdict {
 	s := h.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.phase != acquiring {
-		return grantUnwanted
+	if v := h.stale(made.Session); v != grantTaken {
+		return v
 	}
-	// Whatever ends leases is known to the engine before it is told here, under mu: a grant that does not see it will be told.
-	if s.engine.Left(made.Session) <= 0 || s.cfg.strict && !s.engine.Ready() {
-		return grantStale
+	if h.token == 0 {
+		h.token = Token(made.Token)
 	}
-	h.phase = held
-	h.node, h.session, h.token, h.own = made.Path, made.Session, Token(made.Token), own
-	close(h.decided)
-	s.engine.Hold()
-	for _, j := range h.joiners {
-		j.result <- result{lease: h.grant(j.ctx, j.spec, j.outer)}
+	st := newStake(h, made, own)
+	if revoked {
+		st.revoke()
 	}
-	h.joiners = nil
+	h.stand(st)
 	return grantTaken
 }
 
-// failed is the contender's: it ends without a grant.
+// stale tells what speaks against the grant of an acquiring hold in a session, grantTaken for nothing; mu is held.
+func (h *hold) stale(session int64) verdict {
+	if h.phase != acquiring || h.limit.passed() {
+		return grantUnwanted
+	}
+	// Whatever ends leases is known to the engine before it is told here, under mu: a grant that does not see it will be told.
+	if h.s.engine.Left(session) <= 0 || h.s.cfg.strict && !h.s.engine.Ready() {
+		return grantStale
+	}
+	return grantTaken
+}
+
+// failed is the seeker's: it ends without a grant.
 func (h *hold) failed(err error) {
 	s := h.s
 	s.mu.Lock()
@@ -186,72 +204,30 @@ func (h *hold) waiting(ahead int) {
 // ownEvent is the subscription to an own znode, while waiting and while holding. It must not block. A call for a znode that was given up may still come.
 func (h *hold) ownEvent(node string, w core.Wake) {
 	h.s.mu.Lock()
-	ph, stale := h.phase, h.phase == held && node != h.node
+	st, acquires := h.stake, h.phase == acquiring
 	h.s.mu.Unlock()
-	if stale {
-		return
-	}
 	switch {
-	case ph == acquiring:
-		h.contender.wake()
-	case ph == held && w == core.Deleted:
-		h.s.loseNow(h, ReasonNodeDeleted, nil)
-	case ph == held:
-		h.look()
+	case st != nil && st.node == node:
+		st.event(w)
+	case acquires:
+		if c, ok := h.seeker.(*contender); ok {
+			c.wake()
+		}
 	}
 }
 
-// look reads the own znode of a held lease in the background and sets the watch on it.
-func (h *hold) look() {
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
-	if h.looking {
-		h.again = true
-		return
-	}
-	h.looking = h.s.engine.Go(h.readOwn)
-}
-
-func (h *hold) readOwn() {
-	s, e := h.s, h.s.engine
-	for {
-		s.mu.Lock()
-		h.again = false
-		s.mu.Unlock()
-		node, span, err := h.own.Arm(e.Context())
-		switch {
-		case s.engine.Over(h.session):
-			s.loseNow(h, ReasonSessionExpired, zk.ErrSessionExpired)
-		case errors.Is(err, zk.ErrNoNode) && span.SameSession() && span.After.Session == h.session:
-			s.loseNow(h, ReasonNodeDeleted, nil)
-		}
-		s.mu.Lock()
-		if err == nil && string(node.Data) == revokeMessage && node.Stat.Version > 0 {
-			select {
-			case <-h.revoked:
-			default:
-				close(h.revoked)
-			}
-		}
-		// After any other error there will be a new connection, and with it a call of ownEvent; if it came in the meantime, again is set.
-		if !h.again || h.phase != held {
-			h.looking = false
-			s.mu.Unlock()
-			return
-		}
-		s.mu.Unlock()
-	}
-}
+// look is the seeker's, after the grant.
+func (h *hold) look() { h.stake.look() }
 
 // proof tells what speaks against a held hold by the clocks, 0 for nothing; mu is held.
 func (s *Session) proof(h *hold) LossReason {
 	switch {
-	case s.engine.Left(h.session) <= 0:
-		if s.engine.Over(h.session) {
+	case s.engine.Left(h.stake.session) <= 0:
+		if s.engine.Over(h.stake.session) {
 			return ReasonSessionExpired
 		}
 		return ReasonUnconfirmed
-	case h.limit != nil && !time.Now().Before(h.deadline):
+	case h.limit.passed():
 		return ReasonHoldLimit
 	}
 	return 0
@@ -260,106 +236,124 @@ func (s *Session) proof(h *hold) LossReason {
 // ask asks the clocks whether a hold is still held, and ends it if not.
 func (s *Session) ask(h *hold) {
 	s.mu.Lock()
-	tell := func() {}
-	if h.phase == held {
-		if loss := s.proof(h); loss != 0 {
-			tell = s.lose(h, loss, nil)
-		}
-	}
+	tell := s.check(h)
 	s.mu.Unlock()
-	tell()
+	if tell != nil {
+		tell()
+	}
+}
+
+// check ends a held hold against which the clocks speak; mu is held. It returns what is left to tell, nil if the hold goes on.
+func (s *Session) check(h *hold) (tell func()) {
+	if h.phase != held {
+		return nil
+	}
+	switch reason := s.proof(h); reason {
+	case 0:
+		return nil
+	case ReasonHoldLimit:
+		return s.lose(reason, nil, h.limit.holds...)
+	default:
+		return s.lose(reason, nil, h)
+	}
 }
 
 // loseNow ends a hold by loss, unless it is over.
 func (s *Session) loseNow(h *hold, reason LossReason, cause error) {
 	s.mu.Lock()
-	tell := s.lose(h, reason, cause)
+	tell := s.lose(reason, cause, h)
 	s.mu.Unlock()
 	tell()
 }
 
-// lose ends all leases of a held hold; mu is held. The returned function closes their Done channels first, then sees to the znode, which may live on.
-func (s *Session) lose(h *hold, reason LossReason, cause error) (tell func()) {
-	if h.phase != held {
-		return func() {}
+// lose ends all leases of those holds that are held; mu is held. First of all their Done channels are closed, which runs no code of a user's; then their
+// znodes, which may live on, are seen to. The returned function logs it and calls the hooks.
+func (s *Session) lose(reason LossReason, cause error, hs ...*hold) (tell func()) {
+	type loss struct {
+		h      *hold
+		err    *LostError
+		leases []*Lease
 	}
-	s.endHold(h)
-	lost := &LostError{Path: h.spec.path, Reason: reason, Err: cause}
-	leases := h.leases
-	h.leases = nil
-	var tells []func()
-	for _, l := range leases {
-		tells = append(tells, l.finish(lost))
+	var losses []loss
+	for _, h := range slices.Clone(hs) {
+		if h.phase != held {
+			continue
+		}
+		s.endHold(h)
+		l := loss{h, &LostError{Path: h.spec.path, Reason: reason, Err: cause}, h.leases}
+		h.leases = nil
+		for _, lease := range l.leases {
+			lease.finish(l.err)
+		}
+		losses = append(losses, l)
+	}
+	for _, l := range losses {
+		s.letGo(l.h)
 	}
 	return func() {
-		for _, t := range tells {
-			t()
-		}
-		if reason != ReasonNodeDeleted { // whoever has made one of that name since owns it
-			s.engine.Remove(h.node, h.session)
-		}
-		h.close()
 		level := slog.LevelWarn
 		if reason == ReasonSessionClosed { // that was asked for
 			level = slog.LevelInfo
 		}
-		s.log.Log(context.Background(), level, "zkrecipes: lease lost", "path", h.spec.path, "owner", string(h.key.owner), "node", h.node, "reason", reason.String())
-		for _, t := range s.cfg.trace {
-			if t.Lost != nil {
-				for _, l := range leases {
-					s.hooks.Add(func() { t.Lost(l, lost) })
+		for _, l := range losses {
+			s.log.Log(context.Background(), level, "zkrecipes: lease lost",
+				"path", l.h.spec.path, "owner", string(l.h.key.owner), "node", l.h.stake.node, "reason", reason.String())
+			for _, lease := range l.leases {
+				if !lease.inSemaphore() {
+					s.lost(lease, l.err)
 				}
 			}
 		}
 	}
 }
 
-// close lets go of what a held hold used; once, by who ended it.
-func (h *hold) close() {
-	h.own.Cancel()
-	if h.limit != nil {
-		h.limit.Stop()
-	}
-	h.s.engine.Unhold()
-	h.s.engine.Leave()
+// letGo takes a hold that is over off its znode; once, by who ended it; mu is held.
+func (s *Session) letGo(h *hold) {
+	h.stake.drop(h)
+	s.engine.Unhold()
+	s.engine.Leave()
 }
 
-// release is Lease.Release.
-func (s *Session) release(ctx context.Context, l *Lease) error {
+// give is Lease.Release, without the wait for the end of the znode.
+func (s *Session) give(l *Lease, call hooker) {
 	h := l.hold
 	s.ask(h)
 	s.mu.Lock()
-	if e := l.end.Load(); e != nil {
-		r := l.removal
+	// Before the delete is sent: who works under the lease's ctx is told before the next one can be granted.
+	if !l.finish(ErrReleased) {
 		s.mu.Unlock()
-		switch {
-		case e.err != ErrReleased:
-			return e.err
-		case r != nil:
-			return l.awaitRemoval(ctx, r)
-		}
-		return nil
+		return
 	}
-	tell := l.finish(ErrReleased)
 	h.leases = slices.DeleteFunc(h.leases, func(o *Lease) bool { return o == l })
-	last := len(h.leases) == 0
-	// Before the delete is sent: who works under the lease's ctx is told before the next one can be granted. Closing Done runs no code of a user's.
-	tell()
-	if last {
+	if len(h.leases) == 0 {
 		s.endHold(h)
-		l.removal = s.engine.Remove(h.node, h.session)
+		s.letGo(h)
+		if len(h.stake.holds) == 0 { // else the znode goes with the other hold on it
+			l.leaving = h.stake
+		}
 	}
 	s.mu.Unlock()
+	if !l.inSemaphore() {
+		s.released(l, call)
+	}
+}
+
+// released calls the hooks for a lease that was given back.
+func (s *Session) released(l *Lease, call hooker) {
 	for _, t := range s.cfg.trace {
 		if t.Released != nil {
-			t.Released(l, time.Since(l.granted))
+			call(s, func() { t.Released(l, time.Since(l.granted)) })
 		}
 	}
-	if !last {
-		return nil
+}
+
+// lost calls the hooks for a lease that was lost.
+func (s *Session) lost(l *Lease, err *LostError) {
+	for _, t := range s.cfg.trace {
+		if t.Lost != nil {
+			s.hooks.Add(func() { t.Lost(l, err) })
+		}
 	}
-	h.close()
-	return l.awaitRemoval(ctx, l.removal)
 }
 
 // heldIn returns the holds that are held, all of them or those of one ZooKeeper session.
@@ -368,7 +362,7 @@ func (s *Session) heldIn(session int64) []*hold {
 	defer s.mu.Unlock()
 	var hs []*hold
 	for _, h := range s.holds {
-		if h.phase == held && (session == 0 || h.session == session) {
+		if h.phase == held && (session == 0 || h.stake.session == session) {
 			hs = append(hs, h)
 		}
 	}

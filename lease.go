@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,14 +15,19 @@ import (
 
 // A Lease is one grant: of a lock, of permits, of leadership. It ends once, by Release or by loss. Its methods may be called by any goroutine at any
 // time.
+//
+// A composite lease, of several permits or several locks, has Parts, each with a znode of its own. It has no znode itself: Node is empty, Token 0 and Check
+// nil. Releasing a part that it needs releases it all.
 type Lease struct {
-	hold    *hold
-	outer   *Lease // the lease from which the acquiring ctx descended
+	hold    *hold                    // nil for a composite
+	group   *group                   // of a composite
+	of      atomic.Pointer[[]*group] // the composites that it is a part of
+	outer   *Lease                   // the lease from which the acquiring ctx descended
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	granted time.Time
 	end     atomic.Pointer[ending]
-	removal *core.Removal // of the znode, when this lease was the last of its hold; under Session.mu
+	leaving *stake // when this lease was the last on it; under Session.mu
 }
 
 // An ending is why a lease is over.
@@ -32,7 +38,6 @@ type Token int64
 
 type leaseKey struct{}
 
-// newLease is called with Session.mu held.
 func newLease(ctx context.Context, h *hold, outer *Lease) *Lease {
 	l := &Lease{hold: h, outer: outer, granted: time.Now()}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), leaseKey{}, l))
@@ -46,13 +51,13 @@ func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 }
 
 // Context ends with this lease; context.Cause says why: ErrReleased or a *LostError. It carries the values of the acquiring ctx, not its cancellation.
-// An acquisition of the same path with it enters this lease's hold again.
+// An acquisition of the same lock with it enters this lease's hold again; permits and leadership never do, each has its own.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Done is closed when the lease has ended. It is closed before anybody else can be granted when the session ends or cannot be confirmed any more; when
 // somebody deletes the znode, as soon as the server tells.
 func (l *Lease) Done() <-chan struct{} {
-	l.hold.s.ask(l.hold)
+	l.ask()
 	return l.ctx.Done()
 }
 
@@ -61,36 +66,90 @@ func (l *Lease) Err() error {
 	if e := l.end.Load(); e != nil {
 		return e.err
 	}
-	l.hold.s.ask(l.hold)
+	l.ask()
 	if e := l.end.Load(); e != nil {
 		return e.err
 	}
 	return nil
 }
 
-// Token returns the fencing token of this grant. All leases of one hold have the same.
-func (l *Lease) Token() Token { return l.hold.token }
-
-// Check returns an operation for Conn.Multi that lets the transaction pass only while the znode of this grant exists: the guard for writes to
-// ZooKeeper itself.
-func (l *Lease) Check() *zk.CheckVersionRequest {
-	return &zk.CheckVersionRequest{Path: l.hold.node, Version: -1}
+// ask asks the clocks whether the lease is still held, and ends it if not.
+func (l *Lease) ask() {
+	if l.group != nil {
+		l.group.ask()
+		return
+	}
+	l.hold.s.ask(l.hold)
 }
 
-// Revoked is closed when somebody asked for the lease back, as Curator's Revoker does. It is a request: the lease goes on until it is released.
-func (l *Lease) Revoked() <-chan struct{} { return l.hold.revoked }
+// Token returns the fencing token of this grant. All leases of one hold have the same; a composite lease has none, 0.
+func (l *Lease) Token() Token {
+	if l.group != nil {
+		return 0
+	}
+	return l.hold.token
+}
 
-// Path returns the recipe's path, inside the namespace.
-func (l *Lease) Path() string { return l.hold.spec.path }
+// Check returns an operation for Conn.Multi that lets the transaction pass only while the znode of this grant exists: the guard for writes to
+// ZooKeeper itself. It is nil for a composite lease, whose Parts have one each.
+func (l *Lease) Check() *zk.CheckVersionRequest {
+	if l.group != nil {
+		return nil
+	}
+	return &zk.CheckVersionRequest{Path: l.hold.stake.node, Version: -1}
+}
 
-// Node returns the full path of this grant's znode.
-func (l *Lease) Node() string { return l.hold.node }
+// Revoked is closed when somebody asked for the lease back, or for a part of it, as Curator's Revoker does. It is a request: the lease goes on until it is
+// released.
+func (l *Lease) Revoked() <-chan struct{} {
+	if l.group != nil {
+		return l.group.revoked
+	}
+	return l.hold.stake.revoked
+}
 
-// Owner returns who holds it.
-func (l *Lease) Owner() Owner { return l.hold.key.owner }
+// Path returns the recipe's path, inside the namespace; of a MultiLock those of its members, joined by commas.
+func (l *Lease) Path() string {
+	if l.group != nil {
+		return l.group.path
+	}
+	return l.hold.spec.path
+}
+
+// Node returns the full path of this grant's znode, "" for a composite lease.
+func (l *Lease) Node() string {
+	if l.group != nil {
+		return ""
+	}
+	return l.hold.stake.node
+}
+
+// Owner returns who holds it; of a composite lease, who holds the first part.
+func (l *Lease) Owner() Owner {
+	if l.group != nil {
+		return l.group.parts[0].Owner()
+	}
+	return l.hold.key.owner
+}
 
 // Parts returns the lease itself, or the members of a composite lease.
-func (l *Lease) Parts() []*Lease { return []*Lease{l} }
+func (l *Lease) Parts() []*Lease {
+	if l.group != nil {
+		return slices.Clone(l.group.parts)
+	}
+	return []*Lease{l}
+}
+
+// leaves are the leases with a znode: itself, or those of its parts.
+func (l *Lease) leaves() (all []*Lease) {
+	if l.group == nil {
+		return []*Lease{l}
+	}
+	for _, p := range l.group.parts {
+		all = append(all, p.leaves()...)
+	}
+	return all
+}
 
 // Release gives the lease back and waits until its znode is gone; the last lease of a hold takes the znode with it. It can only remove the znode of
 // this very acquisition.
@@ -99,35 +158,129 @@ func (l *Lease) Parts() []*Lease { return []*Lease{l} }
 // returns an error matching ctx.Err(), and ErrNoConnection when there was no session: the lease is over all the same, and the znode is deleted in the
 // background, by all means. When the server refuses to delete the znode its reason comes back, such as zk.ErrNoAuth. A ctx that has already ended still releases: use context.WithoutCancel(ctx) in a defer to wait for the outcome. It never
 // waits longer than the session can live.
-func (l *Lease) Release(ctx context.Context) error { return l.hold.s.release(ctx, l) }
-
-// finish ends the lease; under Session.mu. The returned function closes Done.
-func (l *Lease) finish(err error) (tell func()) {
-	l.end.Store(&ending{err})
-	return func() { l.cancel(err) }
+//
+// The parts of a composite lease are given back in reverse order, all of them whatever becomes of one; the first error is returned.
+func (l *Lease) Release(ctx context.Context) error {
+	l.give(callHook)
+	return l.awaitGone(ctx)
 }
 
-// awaitRemoval waits until the znode is gone.
-func (l *Lease) awaitRemoval(ctx context.Context, r *core.Removal) error {
+// A hooker calls a hook of a Session: on the goroutine of the caller whose call it describes, or on the Session's own.
+type hooker func(s *Session, hook func())
+
+func callHook(_ *Session, hook func())  { hook() }
+func queueHook(s *Session, hook func()) { s.hooks.Add(hook) }
+
+// give gives the lease back and waits for nothing.
+func (l *Lease) give(call hooker) {
+	if l.group != nil {
+		l.group.give(call)
+		return
+	}
+	l.hold.s.give(l, call)
+}
+
+// awaitGone waits for the outcome of give, for no longer than the sessions can live.
+func (l *Lease) awaitGone(ctx context.Context) error {
+	var longest time.Duration
+	for _, leaf := range l.leaves() {
+		longest = max(longest, leaf.hold.s.engine.Timeout())
+	}
+	limit, cancel := context.WithTimeout(context.Background(), longest)
+	defer cancel()
+	return l.gone(ctx, limit)
+}
+
+// gone waits for the outcome of give until limit ends.
+func (l *Lease) gone(ctx, limit context.Context) error {
+	if l.group != nil {
+		return l.group.gone(ctx, limit)
+	}
+	if err := l.end.Load().err; err != ErrReleased {
+		return err
+	}
+	s := l.hold.s
+	s.mu.Lock()
+	leaving := l.leaving
+	s.mu.Unlock()
+	return l.awaitEnd(ctx, limit, leaving)
+}
+
+// finish ends the lease and closes Done, which runs no code of a user's; false if it had ended before. Under Session.mu, but for a composite.
+func (l *Lease) finish(err error) bool {
+	if !l.end.CompareAndSwap(nil, &ending{err}) {
+		return false
+	}
+	l.cancel(err)
+	for _, g := range l.groups() {
+		g.partEnded(l)
+	}
+	return true
+}
+
+// groups are the composites that the lease is a part of: one, unless a Locker of the user's gives the same lease to several.
+func (l *Lease) groups() []*group {
+	if of := l.of.Load(); of != nil {
+		return *of
+	}
+	return nil
+}
+
+func (l *Lease) join(g *group) {
+	for {
+		old := l.of.Load()
+		all := append(slices.Clone(l.groups()), g)
+		if l.of.CompareAndSwap(old, &all) {
+			return
+		}
+	}
+}
+
+// awaitEnd waits until the znode on which the lease stood last is gone; nil for one on which others stand.
+func (l *Lease) awaitEnd(ctx, limit context.Context, st *stake) error {
+	if st == nil {
+		return nil
+	}
+	// What has happened counts more than a ctx that has ended.
+	select {
+	case <-st.ended:
+	default:
+		select {
+		case <-st.ended:
+		case <-ctx.Done(): // a read that is being made beside it keeps it
+			return l.unfinished(ctx)
+		case <-limit.Done():
+			return l.unfinished(context.Background())
+		}
+	}
+	r := st.removal
+	if r == nil {
+		return &LostError{Path: l.Path(), Reason: ReasonNodeDeleted}
+	}
 	select {
 	case <-r.Done():
 		return l.removed(r)
 	default:
 	}
-	s := l.hold.s
-	limit := time.NewTimer(s.engine.Timeout())
-	defer limit.Stop()
-	var err error
 	select {
 	case <-r.Done():
 		return l.removed(r)
 	case <-r.Refused():
-		err = fmt.Errorf("the server does not delete the znode, which stays until the session ends: %w", r.Refusal())
+		err := fmt.Errorf("the server does not delete the znode, which stays until the session ends: %w", r.Refusal())
+		return &Error{Op: "release", Path: l.Path(), Err: err}
 	case <-ctx.Done():
+		return l.unfinished(ctx)
+	case <-limit.Done():
+		return l.unfinished(context.Background())
+	}
+}
+
+// unfinished is the error of a Release that cannot wait any longer: because ctx has ended, or because the session must have.
+func (l *Lease) unfinished(ctx context.Context) error {
+	err := also("no session with the ensemble; the znode is deleted when there is one, or ends with its session", ErrNoConnection)
+	if ctx.Err() != nil {
 		text := "the znode is being deleted in the background: " + plain(context.Cause(ctx))
-		err = also(text, ctx.Err(), context.Cause(ctx), s.noSession())
-	case <-limit.C:
-		err = also("no session with the ensemble; the znode is deleted when there is one, or ends with its session", ErrNoConnection)
+		err = also(text, ctx.Err(), context.Cause(ctx), l.hold.s.noSession())
 	}
 	return &Error{Op: "release", Path: l.Path(), Err: err}
 }

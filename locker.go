@@ -16,7 +16,7 @@ type Locker interface {
 }
 
 // Do runs fn while it holds l. The ctx that fn gets ends when the caller's ctx ends or when the lease does, with the reason as its context.Cause; it
-// carries the lease (LeaseFromContext), so a nested Do on the same path enters again.
+// carries the lease (LeaseFromContext), so a nested Do on the same lock enters again.
 //
 // Do returns the error of the acquisition, or fn's error, joined with a *LostError (matching ErrLost) if the lease did not survive fn: then somebody
 // else may have held the lock while fn still ran. The lease is released when fn returns or panics; that waits for the znode to be gone, for at most one
@@ -38,16 +38,24 @@ func TryDo(ctx context.Context, l Locker, fn func(context.Context) error) error 
 	return lease.run(ctx, fn)
 }
 
-func (l *Lease) run(ctx context.Context, fn func(context.Context) error) (err error) {
+// during returns a ctx that ends with the lease or with ctx, with the reason as its cause, and has the lease's values.
+func (l *Lease) during(ctx context.Context) (both context.Context, end context.CancelCauseFunc) {
 	both, cancel := context.WithCancelCause(l.Context())
-	defer cancel(nil)
+	stop := func() {}
 	if deadline, ok := ctx.Deadline(); ok {
-		var stop context.CancelFunc
 		both, stop = context.WithDeadlineCause(both, deadline, context.DeadlineExceeded)
-		defer stop()
 	}
 	detach := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	defer detach()
+	return both, func(cause error) {
+		cancel(cause)
+		detach()
+		stop()
+	}
+}
+
+func (l *Lease) run(ctx context.Context, fn func(context.Context) error) (err error) {
+	both, end := l.during(ctx)
+	defer end(nil)
 	defer func() {
 		// Also when fn panics. What the caller has to know is whether the lease was there to the end; a release that could not be confirmed is
 		// finished in the background.

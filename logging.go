@@ -7,16 +7,24 @@ import (
 	"github.com/zkrecipes/zkrecipes/internal/core"
 )
 
-// A queuedHandler lets nobody wait for the user's handler: log lines are written where leases are ended, with locks held.
+// A queuedHandler lets nobody wait for the user's handler, of which every method is somebody else's code: log lines are written where leases are ended,
+// before that is told, and with locks held.
 type queuedHandler struct {
 	slog.Handler
 	queue *core.Serial
 }
 
+// Enabled asks nobody; Handle does, later.
+func (h queuedHandler) Enabled(context.Context, slog.Level) bool { return true }
+
 // Handle queues the record; it keeps the time at which it was made.
 func (h queuedHandler) Handle(ctx context.Context, r slog.Record) error {
 	r = r.Clone()
-	h.queue.Add(func() { _ = h.Handler.Handle(ctx, r) })
+	h.queue.Add(func() {
+		if h.Handler.Enabled(ctx, r.Level) {
+			_ = h.Handler.Handle(ctx, r)
+		}
+	})
 	return nil
 }
 

@@ -10,7 +10,10 @@ import (
 // Any number of Mutex values on one path, in any process, are the same lock.
 //
 // The layout is that of Curator's InterProcessMutex: ephemeral sequential znodes `_c_<uuid>-lock-NNNNNNNNNN` under path, with the owner as data.
-// Curator, go-zookeeper's zk.Lock and kazoo's Lock exclude it and are excluded by it on the same path.
+//
+// Other clients on the path: InterProcessMutex and go-zookeeper's zk.Lock exclude it and are excluded by it. So does kazoo's Lock if it is made with
+// extra_lock_patterns=("__rlock__", "lock-", "__WRIT__", "__READ__"): without it kazoo sees znodes of its own names only, and is granted beside others. Java's
+// InterProcessReadWriteLock does not see a mutex on its path.
 type Mutex struct{ spec *lockSpec }
 
 // NewMutex describes the lock at path. It touches no network and never fails: a bad argument shows as an *Error matching ErrInvalid from the first call.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/zkrecipes/zkrecipes/internal/core"
 )
 
 // A DialOption configures Dial.
@@ -36,6 +38,7 @@ type (
 		trace     []*Trace
 		namespace string
 		name      string
+		tracks    []*core.Track
 	}
 	dialConfig struct {
 		sessionConfig
@@ -51,8 +54,16 @@ type (
 	}
 	leaderConfig struct {
 		lockConfig
+		once bool // WithoutRequeue
 	}
 )
+
+type leaderOption func(*leaderConfig)
+
+func (f leaderOption) applyLeader(c *leaderConfig) { f(c) }
+
+// WithoutRequeue lets a LeaderSelector's Run return after one term.
+func WithoutRequeue() LeaderOption { return leaderOption(func(c *leaderConfig) { c.once = true }) }
 
 type (
 	dialOption    func(*dialConfig)
@@ -76,7 +87,8 @@ const (
 // maxSessionTimeout. A lease ends when nothing has proved the session alive for two thirds of it, so it bounds both how fast a dead holder is replaced
 // and how long an outage a live one survives. Choose at least three ticks of the server, better five.
 //
-// For NewSession it is the timeout that the connection negotiated.
+// For NewSession it is the timeout that the connection has negotiated, not the one that was asked for, and required: go-zookeeper does not tell it, and a
+// value that is too large lets leases outlive the session. With TrackContact it is not needed.
 func WithTimeout(d time.Duration) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.timeout = d })
 }
@@ -103,12 +115,14 @@ func WithLogger(l *slog.Logger) SessionOption {
 }
 
 // WithACL is for every znode that the recipes create, parents included (default world:anyone, all permissions). The recipes themselves need create,
-// read and delete.
+// read and delete; [Revoke] and [DoubleBarrier] write, too.
 func WithACL(acl ...zk.ACL) SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.acl = append([]zk.ACL{}, acl...) })
 }
 
-// WithLoseOnDisconnect ends leases at every disconnect, Curator's default policy, in addition to the lease clock.
+// WithLoseOnDisconnect ends leases at every disconnect, Curator's default policy, in addition to the lease clock. On an adopted connection without
+// TrackContact a disconnect is seen late, by up to a fiftieth of the timeout, or by the request that it leaves unanswered; one that is shorter than that
+// and during which there was no request is not seen.
 func WithLoseOnDisconnect() SessionOption {
 	return sessionOption(func(c *sessionConfig) { c.strict = true })
 }
@@ -138,7 +152,8 @@ func WithName(label string) SessionOption {
 // Equal owners do not exclude each other. On a Mutex that goroutines share it turns exclusion between them off; to label znodes use WithName.
 func WithOwner(o Owner) LockOption { return lockOption(func(c *lockConfig) { c.owner = &o }) }
 
-// WithData replaces the owner as the znode's data. Participant.Owner is then empty.
+// WithData replaces the owner as the znode's data. Participant.Owner is then empty, also in errors; who waits without WithData takes the data for an owner, and
+// shows them: give it to all that use a path, and put no secrets there.
 func WithData(data []byte) LockOption {
 	return lockOption(func(c *lockConfig) { c.data, c.hasData = slices.Clone(data), true })
 }

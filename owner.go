@@ -51,9 +51,20 @@ type holdKey struct {
 	dir    string
 	owner  Owner
 	madeUp bool
+	shared bool
+	permit uint64 // not 0 where an owner is a label: each is its own
+}
+
+// other is the key of the hold that the same owner may have in the other mode.
+func (k holdKey) other() holdKey {
+	k.shared = !k.shared
+	return k
 }
 
 var madeUp atomic.Uint64
+
+// permitNo makes the keys of holds different whose owners are labels.
+var permitNo atomic.Uint64
 
 // makeOwner makes an owner up: the session's label, the pid, a counter.
 func (s *Session) makeOwner() Owner {
@@ -68,18 +79,31 @@ func (s *Session) makeOwner() Owner {
 	return Owner(fmt.Sprintf("%s/%d#%d", s.cfg.name, os.Getpid(), n))
 }
 
-// identify decides who acquires: the owner in ctx, WithOwner, the lease of that path from which ctx descends, or a new one.
+// identify decides who acquires: the owner in ctx, WithOwner, the lease of that path from which ctx descends, or a new one. Where an owner is a label it is
+// another one each time, whatever the label says.
 func (s *Session) identify(ctx context.Context, spec *lockSpec) (holdKey, error) {
+	key := holdKey{dir: spec.dir, shared: spec.shared()}
+	if spec.label {
+		key.permit = permitNo.Add(1)
+	}
 	if o, ok := OwnerFromContext(ctx); ok {
-		return holdKey{dir: spec.dir, owner: o}, o.check()
+		key.owner = o
+		return key, o.check()
 	}
 	if spec.cfg.owner != nil {
-		return holdKey{dir: spec.dir, owner: *spec.cfg.owner}, nil
+		key.owner = *spec.cfg.owner
+		return key, nil
 	}
-	for l, ok := LeaseFromContext(ctx); ok && l != nil; l = l.outer {
-		if l.hold != nil && l.hold.s == s && l.hold.key.dir == spec.dir && l.Err() == nil {
-			return l.hold.key, nil
+	if !spec.label {
+		for l, ok := LeaseFromContext(ctx); ok && l != nil; l = l.outer {
+			for _, leaf := range l.leaves() {
+				if leaf.hold.s == s && leaf.hold.key.dir == spec.dir && leaf.hold.key.permit == 0 && leaf.Err() == nil {
+					key.owner, key.madeUp = leaf.hold.key.owner, leaf.hold.key.madeUp
+					return key, nil
+				}
+			}
 		}
 	}
-	return holdKey{dir: spec.dir, owner: s.makeOwner(), madeUp: true}, nil
+	key.owner, key.madeUp = s.makeOwner(), true
+	return key, nil
 }

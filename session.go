@@ -27,10 +27,12 @@ type Session struct {
 	hooks         *core.Serial
 	logs          *core.Serial
 	tracesWaiting bool
+	adopted       bool
 	done          chan struct{}
 
 	mu     sync.Mutex
 	holds  map[holdKey]*hold
+	inside map[*entrant]struct{} // members of double barriers that have a znode and no call under way that sees to it
 	closed bool
 
 	statesMu sync.Mutex
@@ -89,11 +91,11 @@ func Dial(ctx context.Context, servers []string, opts ...DialOption) (*Session, 
 			return fail(invalid("WithAuth without a scheme"))
 		}
 	}
-	s.hooks, s.logs = core.NewSerial(), core.NewSerial()
-	s.log = slog.New(queuedHandler{s.cfg.logger.Handler(), s.logs})
-	ecfg := core.Config{
-		Servers: slices.Clone(servers), Timeout: s.cfg.timeout, Dialer: cfg.dialer, TLS: cfg.tls, ACL: s.cfg.acl, Logger: s.log, Listener: (*listener)(s),
+	if len(cfg.tracks) > 0 {
+		return fail(invalid("TrackContact is for NewSession; Dial has a dialer of its own"))
 	}
+	ecfg := s.begin()
+	ecfg.Servers, ecfg.Dialer, ecfg.TLS = slices.Clone(servers), cfg.dialer, cfg.tls
 	for _, a := range cfg.auth {
 		ecfg.Auth = append(ecfg.Auth, core.Auth{Scheme: a[0], Data: []byte(a[1])})
 	}
@@ -153,13 +155,20 @@ func newSession(cfg sessionConfig) (*Session, error) {
 		cfg.namespace = ""
 	}
 	s := &Session{
-		cfg: cfg, log: cfg.logger, done: make(chan struct{}), holds: make(map[holdKey]*hold), state: StateSuspended,
+		cfg: cfg, log: cfg.logger, done: make(chan struct{}), holds: make(map[holdKey]*hold), inside: make(map[*entrant]struct{}), state: StateSuspended,
 		watchers: make(map[*stateWatcher]struct{}),
 	}
 	for _, t := range cfg.trace {
 		s.tracesWaiting = s.tracesWaiting || t.Waiting != nil
 	}
 	return s, nil
+}
+
+// begin starts what the engine of a new Session relies on.
+func (s *Session) begin() core.Config {
+	s.hooks, s.logs = core.NewSerial(), core.NewSerial()
+	s.log = slog.New(queuedHandler{s.cfg.logger.Handler(), s.logs})
+	return core.Config{Timeout: s.cfg.timeout, ACL: s.cfg.acl, Logger: s.log, Listener: (*listener)(s)}
 }
 
 func checkServers(servers []string) error {
@@ -229,6 +238,9 @@ func (s *Session) noSession() error {
 // ID returns the current ZooKeeper session id, 0 before the first.
 func (s *Session) ID() int64 { return s.engine.Epoch().Session }
 
+// Timeout returns the session timeout that the server has granted, which may be another one than WithTimeout asked for.
+func (s *Session) Timeout() time.Duration { return s.engine.Timeout() }
+
 // State returns the present state.
 func (s *Session) State() State {
 	s.statesMu.Lock()
@@ -236,15 +248,25 @@ func (s *Session) State() State {
 	return s.state
 }
 
-// Leases returns what this Session holds now.
+// Leases returns what this Session holds now, as its callers got it: a composite lease, not its parts.
 func (s *Session) Leases() []*Lease {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	var ls []*Lease
 	for _, h := range s.holds {
 		ls = append(ls, h.leases...)
 	}
-	return ls
+	s.mu.Unlock()
+	seen := make(map[*Lease]bool)
+	var whole []*Lease
+	for _, l := range ls {
+		for _, l := range l.whole() {
+			if !seen[l] {
+				seen[l] = true
+				whole = append(whole, l)
+			}
+		}
+	}
+	return whole
 }
 
 // Done is closed by Close only.
@@ -253,6 +275,11 @@ func (s *Session) Done() <-chan struct{} { return s.done }
 // Close ends all leases (ReasonSessionClosed) and waiting calls (ErrClosed), closes the ZooKeeper session, with which the server deletes every znode of
 // it, and the connection. It takes no longer than the session timeout or 5 s, whichever is less. When no server could be told it returns an *Error: the
 // znodes then stay until the session times out. A second Close returns nil.
+//
+// A Session of NewSession leaves the connection and its ZooKeeper session to their owner. Close deletes what the recipes have made in it, and returns nil
+// when all of that has gone. When that takes longer than it may take, or a create was never answered and may yet come into effect, it returns an *Error
+// that says so, and goes on in the background: until all has gone, the connection is closed or the session must be over. Nothing is created any more,
+// and no hook is called.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -265,15 +292,18 @@ func (s *Session) Close() error {
 	for _, h := range s.holds {
 		switch h.phase {
 		case held:
-			tells = append(tells, s.lose(h, ReasonSessionClosed, nil))
+			tells = append(tells, s.lose(ReasonSessionClosed, nil, h))
 		case acquiring:
 			s.endHold(h)
 			for _, j := range h.joiners {
 				j.result <- result{err: ErrClosed}
 			}
 			h.joiners = nil
-			h.contender.stop()
+			h.seeker.cancel()
 		}
+	}
+	for m := range s.inside {
+		s.engine.Remove(m.made.Path, m.made.Session)
 	}
 	s.mu.Unlock()
 	for _, t := range tells {
@@ -293,10 +323,13 @@ func (s *Session) Close() error {
 	case <-ctx.Done():
 	}
 	close(s.done)
-	if err != nil {
-		return &Error{Op: "close", Err: also(plain(err), ErrNoConnection, err)}
+	switch {
+	case err == nil:
+		return nil
+	case s.adopted && s.engine.Reachable():
+		return &Error{Op: "close", Err: err}
 	}
-	return nil
+	return &Error{Op: "close", Err: also(plain(err), ErrNoConnection, err)}
 }
 
 // A stateWatcher is one States loop.
@@ -332,11 +365,27 @@ func (s *Session) States(ctx context.Context) iter.Seq[State] {
 			s.statesMu.Lock()
 			next, lost := w.state, w.lost
 			w.lost = false
+			select { // of a change that came meanwhile, and is seen now
+			case <-w.wake:
+			default:
+			}
 			s.statesMu.Unlock()
 			if lost && next != StateLost && !yield(StateLost) {
 				return
 			}
 			seen = next
+		}
+	}
+}
+
+// tell is called with statesMu held.
+func (s *Session) tell(state State) {
+	s.state = state
+	for w := range s.watchers {
+		w.state, w.lost = state, w.lost || state == StateLost
+		select {
+		case w.wake <- struct{}{}:
+		default:
 		}
 	}
 }
@@ -373,14 +422,7 @@ func (l *listener) StateChanged(st core.State) {
 		core.Connected: StateConnected, core.Suspended: StateSuspended, core.Lost: StateLost, core.Closed: StateClosed,
 	}[st]
 	s.statesMu.Lock()
-	s.state = state
-	for w := range s.watchers {
-		w.state, w.lost = state, w.lost || state == StateLost
-		select {
-		case w.wake <- struct{}{}:
-		default:
-		}
-	}
+	s.tell(state)
 	s.statesMu.Unlock()
 	for _, t := range s.cfg.trace {
 		if t.StateChanged != nil {

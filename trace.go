@@ -6,7 +6,11 @@ import (
 )
 
 // Trace is a set of optional hooks, for metrics, spans and logs. Lost and StateChanged run in order on a goroutine of the session's own, after the
-// lease's Done is closed; a slow one delays later hooks and nothing else. The others run on the goroutine of the caller whose call they describe.
+// lease's Done is closed; a slow one delays later hooks and nothing else. The others run on the goroutine of the caller whose call they describe; Released of what
+// is given back because another part of its composite lease has ended, as Lost.
+//
+// For several permits of a Semaphore the hooks are called once, with the lease that the caller gets. A MultiLock has no Session: the hooks of its members'
+// Sessions are called for its members.
 type Trace struct {
 	// AcquireStart is called before anything is sent. The context it returns (nil: ctx) goes to the later hooks of this acquisition and, with its
 	// values, into the lease's context.

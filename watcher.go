@@ -180,29 +180,21 @@ func (w *Watcher) follow(ctx context.Context, kind core.Kind) iter.Seq2[core.Nod
 
 // arm sets the watch and reads, until the server answers or ctx ends.
 func (w *Watcher) arm(ctx context.Context, sub *core.Sub) (core.Node, error) {
-	type read struct {
-		n   core.Node
-		err error
-	}
-	done := make(chan read, 1)
-	if !w.s.engine.Go(func() {
+	read := make(chan core.Node, 1)
+	err := w.s.engine.Until(ctx, func() error {
 		for {
 			n, span, err := sub.Arm(ctx)
 			if err == nil && !span.SameConn() {
 				continue // the watch may be of a connection that is over
 			}
 			if err == nil || ctx.Err() != nil || errors.Is(err, core.ErrClosed) || core.Classify(err) == core.Answered {
-				done <- read{n, err}
-				return
+				read <- n
+				return err
 			}
 		}
-	}) {
-		return core.Node{}, ErrClosed
+	})
+	if err != nil {
+		return core.Node{}, err
 	}
-	select {
-	case r := <-done:
-		return r.n, r.err
-	case <-ctx.Done():
-		return core.Node{}, ctx.Err()
-	}
+	return <-read, nil
 }

@@ -1,0 +1,85 @@
+package zkrecipes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/zkrecipes/zkrecipes/internal/core"
+	"github.com/zkrecipes/zkrecipes/internal/znode"
+)
+
+// A directory is where znodes queue, as one that queues there reads it, for as long as its ctx lasts.
+type directory struct {
+	e   *core.Engine
+	dir string // absolute
+	ctx context.Context
+}
+
+// repeat reports whether a read that ended with err is to be repeated: it was not answered, and there is somebody to repeat it for.
+func (d *directory) repeat(err error) bool {
+	return d.ctx.Err() == nil && !errors.Is(err, core.ErrClosed) && core.Classify(err) != core.Answered
+}
+
+// read makes a request that changes nothing, again until it is answered.
+func (d *directory) read(fn func(core.Conn) error) (span core.Span, err error) {
+	for {
+		if span, err = d.e.Do(d.ctx, fn); err == nil || !d.repeat(err) {
+			return span, err
+		}
+	}
+}
+
+// list reads the names, and what was on its way out before; a missing directory is empty, which is not nil.
+func (d *directory) list() (names []string, leaving core.Leaving, span core.Span, err error) {
+	for {
+		leaving = d.e.Leaving(d.dir)
+		span, err = d.e.Do(d.ctx, func(conn core.Conn) (err error) {
+			names, _, err = conn.Children(d.dir)
+			return err
+		})
+		if err == nil && names != nil {
+			return names, leaving, span, nil
+		}
+		if err == nil || errors.Is(err, zk.ErrNoNode) {
+			return []string{}, leaving, span, nil
+		}
+		if !d.repeat(err) {
+			return nil, leaving, span, err
+		}
+	}
+}
+
+// byCzxid is for a directory whose counter has reached its limit, where numbers repeat and run backwards: the order is that of the transactions that
+// created the znodes, each of which has to be asked for. Those that have gone meanwhile are left out; all, when the session is another one than this.
+func (d *directory) byCzxid(all []znode.Name, session int64) ([]znode.Name, error) {
+	czxid := make(map[string]int64)
+	for _, n := range all {
+		stat, span, err := d.stat(znode.Join(d.dir, n.Raw))
+		switch {
+		case err != nil:
+			return nil, err
+		case !span.SameSession() || span.After.Session != session:
+			return nil, nil
+		case stat != nil:
+			czxid[n.Raw] = stat.Czxid
+		}
+	}
+	all = slices.DeleteFunc(all, func(n znode.Name) bool { return czxid[n.Raw] == 0 })
+	slices.SortStableFunc(all, func(a, b znode.Name) int { return cmp.Compare(czxid[a.Raw], czxid[b.Raw]) })
+	return all, nil
+}
+
+func (d *directory) stat(path string) (stat *zk.Stat, span core.Span, err error) {
+	span, err = d.read(func(conn core.Conn) error {
+		ok, found, err := conn.Exists(path)
+		if stat = nil; ok {
+			stat = found
+		}
+		return err
+	})
+	return stat, span, err
+}
