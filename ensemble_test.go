@@ -22,10 +22,14 @@ const (
 // tells the leader, who decides on expiry, only later. So here the clock is put to the two tests that one which trusts every answer fails.
 func TestLossBeforeRegrantOnThreeServers(t *testing.T) {
 	t.Parallel()
+	lossBeforeRegrantOnThreeServers(t)
+}
+
+func lossBeforeRegrantOnThreeServers(t testing.TB) {
 	ens := zktest.Start(t, zktest.Servers(3), zktest.TickTime(ensembleTick), zktest.SyncLimit(ensembleSyncLimit))
 	e := &ensembleTest{ens: ens, look: adminAt(t, ens.Addrs())}
-	t.Run("follower killed right after an answer", e.followerKilled)
-	t.Run("leader paused", e.leaderPaused)
+	subtest(t, "follower killed right after an answer", e.followerKilled)
+	subtest(t, "leader paused", e.leaderPaused)
 }
 
 type ensembleTest struct {
@@ -34,7 +38,7 @@ type ensembleTest struct {
 }
 
 // ready waits for the ensemble and returns its leader and two followers.
-func (e *ensembleTest) ready(t testing.TB) (leader, follower, other *zktest.Server) {
+func (e *ensembleTest) ready(t testing.TB) (leader, follower, other *zktest.Member) {
 	t.Helper()
 	require.NoError(t, e.ens.WaitReady(within(t, 60*time.Second)))
 	eventually(t, 30*time.Second, "a leader and two followers", func() bool {
@@ -59,7 +63,7 @@ type atFollower struct {
 }
 
 // holders returns one for each timeout. Every other one reads all the time: a follower answers that by itself too.
-func (e *ensembleTest) holders(t testing.TB, follower *zktest.Server, next *Session, timeouts ...time.Duration) (hs []atFollower) {
+func (e *ensembleTest) holders(t testing.TB, follower *zktest.Member, next *Session, timeouts ...time.Duration) (hs []atFollower) {
 	t.Helper()
 	for i, timeout := range timeouts {
 		p := zktest.NewProxy(t, follower.Addr())
@@ -94,10 +98,9 @@ func keepReading(t testing.TB, s *Session) {
 
 // A follower dies right after it has answered a holder, before it has told the leader that it heard of it, and the holder hears nothing. In turns the
 // answer is to a sync and to a write. The holders beside the one that was answered are in any phase.
-func (e *ensembleTest) followerKilled(t *testing.T) {
-	const kills = 4
+func (e *ensembleTest) followerKilled(t testing.TB) {
 	var all, triggers margins
-	for kill := range kills {
+	for kill := range rounds(t, 4) {
 		leader, follower, _ := e.ready(t)
 		(&side{TB: t, name: fmt.Sprintf("kill %d", kill)}).run(func(t testing.TB) {
 			next := dial(t, []string{leader.Addr()}, WithTimeout(10*time.Second))
@@ -145,11 +148,10 @@ func (e *ensembleTest) followerKilled(t *testing.T) {
 
 // The leader pauses, for less time than it takes the followers to give it up. It cannot hear of the sessions that its followers serve meanwhile, and
 // when it goes on it ends those whose time is over before it reads what came in.
-func (e *ensembleTest) leaderPaused(t *testing.T) {
-	const pauses = 4
+func (e *ensembleTest) leaderPaused(t testing.TB) {
 	pause := ensembleTick * ensembleSyncLimit * 7 / 10
 	byTicks := map[int]*margins{3: {}, 5: {}, 8: {}}
-	for i := range pauses {
+	for i := range rounds(t, 4) {
 		leader, follower, other := e.ready(t)
 		(&side{TB: t, name: fmt.Sprintf("pause %d", i)}).run(func(t testing.TB) {
 			next := dial(t, []string{other.Addr()}, WithTimeout(10*time.Second))

@@ -238,6 +238,66 @@ func ExampleWatcher_Data() {
 	// on
 }
 
+// A service that has a connection, and reads its events, goes on with both.
+func ExampleNewSession() {
+	const timeout = 4 * time.Second // within what the server allows: it is what the session gets
+	conn, events, err := zk.Connect(servers(), timeout, zk.WithLogger(quiet{}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	go func() {
+		for range events { // the service's own loop
+		}
+	}()
+
+	session, err := zkrecipes.NewSession(conn, nil, zkrecipes.WithTimeout(timeout))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer session.Close() // before the connection
+	err = zkrecipes.Do(ctx, zkrecipes.NewMutex(session, path("adopted")), func(context.Context) error {
+		fmt.Println("held in the session of the service:", session.ID() == conn.SessionID())
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: held in the session of the service: true
+}
+
+// With a dialer that reads along, the timeout need not be known, and the lease clock is exact.
+func ExampleTrackContact() {
+	dialer, track := zkrecipes.TrackContact(nil)
+	conn, _, err := zk.Connect(servers(), 4*time.Second, zk.WithDialer(dialer), zk.WithLogger(quiet{}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+
+	session, err := zkrecipes.NewSession(conn, nil, track)
+	if err != nil {
+		log.Fatal(err)
+	}
+	lease, err := zkrecipes.NewMutex(session, path("tracked")).Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("closed:", session.Close())
+	fmt.Println("lost:", errors.Is(lease.Err(), zkrecipes.ErrLost))
+	ok, _, err := conn.Exists(lease.Node())
+	fmt.Println("the connection goes on, the znode is gone:", !ok, err)
+	// Output:
+	// closed: <nil>
+	// lost: true
+	// the connection goes on, the znode is gone: true <nil>
+}
+
+// quiet is a logger of go-zookeeper's that says nothing.
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
 func ExampleSession_States() {
 	session := connect()
 	go session.Close()

@@ -33,6 +33,7 @@ func mkdirs(t testing.TB, c Conn, path string) {
 	}
 }
 
+// Reports: CURATOR-43, samuel/go-zookeeper #64, go-zookeeper/zk #44, metamx/zk-lock #6.
 func TestForeignChildrenChangeNothing(t *testing.T) {
 	s, p := dialProxy(t)
 	c := admin(t)
@@ -65,7 +66,7 @@ func TestForeignChildrenChangeNothing(t *testing.T) {
 	}
 }
 
-// Hand-made nodes with the numbers in question stand beside a real one: what counts then is the order by czxid. TestRealDirectoryAtTheLimit has the
+// Hand-made nodes with the numbers in question stand beside a real one: what counts then is the order by czxid. TestDirectoryAtTheLimit has the
 // real thing.
 func TestSequenceNumbersAtAndPastTheLimit(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -118,6 +119,7 @@ func TestSequenceNumbersAtAndPastTheLimit(t *testing.T) {
 	}
 }
 
+// Reports: CURATOR-724, apache/druid #17786, apache/fluss #4382, CURATOR-180.
 func TestParentThatKeepsVanishing(t *testing.T) {
 	path := newPath(t)
 	janitor := admin(t)
@@ -161,6 +163,7 @@ func TestParentThatKeepsVanishing(t *testing.T) {
 }
 
 func TestParentsAreContainersThatGo(t *testing.T) {
+	t.Parallel()
 	s := dialShared(t)
 	path := newPath(t)
 	l, err := NewMutex(s, path+"/a/b").Lock(within(t, 5*time.Second))

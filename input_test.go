@@ -87,6 +87,7 @@ func TestDialBadArguments(t *testing.T) {
 }
 
 func TestDialUnreachable(t *testing.T) {
+	t.Parallel()
 	// Ports that nobody listens on.
 	var servers []string
 	for range 2 {
@@ -117,6 +118,7 @@ func TestDialUnreachable(t *testing.T) {
 }
 
 func TestDialSomethingThatIsNoZooKeeper(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
@@ -179,6 +181,7 @@ func adminWith(t testing.TB, auth string) *zk.Conn {
 	return c
 }
 
+// Reports: apache/curator #1258, ZOOKEEPER-3546.
 func TestACLWithoutCreatePermissionLeavesNothing(t *testing.T) {
 	c := admin(t)
 	s := dialShared(t, WithACL(zk.WorldACL(zk.PermRead|zk.PermDelete)...))
@@ -219,17 +222,20 @@ func TestDataAtAndOverTheLimit(t *testing.T) {
 	require.NoError(t, l.Release(bg))
 	_, err = NewMutex(s, newPath(t), WithData(make([]byte, 1<<20-1<<10+1))).Lock(bg)
 	require.ErrorIs(t, err, ErrInvalid)
-	// A server with a smaller limit drops the connection at each attempt; that ends, with an error that says so.
+}
+
+// A server with a smaller limit drops the connection at each attempt; that ends, with an error that says so.
+func TestDataOverTheLimitOfTheServer(t *testing.T) {
 	small := zktest.Start(t, zktest.SystemProperty("jute.maxbuffer", fmt.Sprint(16<<10)))
 	limited := dial(t, small.Addrs())
 	path := newPath(t)
-	_, err = NewMutex(limited, path, WithData(make([]byte, 64<<10))).Lock(within(t, 30*time.Second))
+	_, err := NewMutex(limited, path, WithData(make([]byte, 64<<10))).Lock(within(t, 30*time.Second))
 	require.Error(t, err)
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 	require.Contains(t, err.Error(), "65536 bytes")
-	l, err = NewMutex(limited, path).Lock(within(t, 20*time.Second))
+	l, err := NewMutex(limited, path).Lock(within(t, 20*time.Second))
 	require.NoError(t, err)
-	require.NoError(t, l.Release(bg))
+	require.NoError(t, l.Release(context.Background()))
 	require.Empty(t, children(t, limited.Conn(), path))
 }
 
@@ -269,6 +275,7 @@ func TestClosedSession(t *testing.T) {
 }
 
 func TestCloseWithNobodyThere(t *testing.T) {
+	t.Parallel()
 	s, p := dialProxy(t)
 	l, err := NewMutex(s, newPath(t)).Lock(within(t, 5*time.Second))
 	require.NoError(t, err)
@@ -327,6 +334,7 @@ func TestParseConnectString(t *testing.T) {
 	}
 }
 
+// Reports: etcd commit 5b8c6b548, etcd commit d1ae4cd5b.
 func TestReleaseTwice(t *testing.T) {
 	s, p := dialProxy(t)
 	bg := context.Background()

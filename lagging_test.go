@@ -15,13 +15,17 @@ import (
 // and comes back to the first when that wakes up. What it then finds in its old socket it may execute: the session is its own again. So a create that
 // was looked for and not found can still land, later than the one that was made in its place.
 func TestCreateStuckInAPausedFollowerLeavesNoOrphan(t *testing.T) {
+	createStuckInAPausedFollowerLeavesNoOrphan(t)
+}
+
+func createStuckInAPausedFollowerLeavesNoOrphan(t testing.TB) {
 	const (
-		pauses   = 4
 		most     = 20 // pauses, until a create has landed late: about a third do, but those of one pause tend to agree
 		atOnce   = 9  // runs per pause
 		timeout  = 10 * time.Second
 		patience = 3 * time.Second
 	)
+	pauses := rounds(t, 4)
 	// The leader must bear with the paused follower; else it comes back with all its connections closed.
 	ens := zktest.Start(t, zktest.Servers(3), zktest.SyncLimit(50))
 	followers := ens.Followers()

@@ -5,40 +5,20 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/zkrecipes/zkrecipes/zktest"
 )
-
-// watches asks a server of our own how many watches it keeps.
-func watches(t testing.TB, server *zktest.Server) int {
-	t.Helper()
-	out, err := server.FourLetter(within(t, 5*time.Second), "mntr")
-	require.NoError(t, err)
-	for line := range strings.Lines(out) {
-		if v, ok := strings.CutPrefix(line, "zk_watch_count\t"); ok {
-			n, err := strconv.Atoi(strings.TrimSpace(v))
-			require.NoError(t, err)
-			return n
-		}
-	}
-	t.Fatal("no watch count in " + out)
-	return 0
-}
 
 // 10,000 cycles of several owners and sessions on a few paths, a tenth of them cancelled: at rest no goroutine, watch, znode or bookkeeping is left.
 func TestNothingIsLeftAfterTenThousandCycles(t *testing.T) {
-	e := zktest.Start(t)
-	server := e.Server(0)
+	server := newTestServer(t, testTick)
 	const sessions, workers, cycles = 4, 4, 10_000
 	var ss []*Session
 	for range sessions {
-		ss = append(ss, dial(t, e.Addrs(), WithTimeout(4*time.Second)))
+		ss = append(ss, dial(t, []string{server.addr}, WithTimeout(4*time.Second)))
 	}
 	path := newPath(t)
 	mkdirs(t, ss[0].Conn(), path)
@@ -46,7 +26,7 @@ func TestNothingIsLeftAfterTenThousandCycles(t *testing.T) {
 	for i := range 3 {
 		mkdirs(t, ss[0].Conn(), locks(i))
 	}
-	goroutines, before := runtime.NumGoroutine(), watches(t, server)
+	goroutines, before := runtime.NumGoroutine(), server.watches(t)
 	var wg sync.WaitGroup
 	for w := range sessions * workers {
 		s := ss[w%sessions]
@@ -73,7 +53,7 @@ func TestNothingIsLeftAfterTenThousandCycles(t *testing.T) {
 	for i := range 3 {
 		eventually(t, 10*time.Second, "no znode", func() bool { return len(children(t, ss[0].Conn(), locks(i))) == 0 })
 	}
-	eventually(t, 10*time.Second, "no watch", func() bool { return watches(t, server) <= before })
+	eventually(t, 10*time.Second, "no watch", func() bool { return server.watches(t) <= before })
 	eventually(t, 10*time.Second, "no goroutine", func() bool { return runtime.NumGoroutine() <= goroutines })
 	for _, s := range ss {
 		require.Zero(t, s.engine.Owing())

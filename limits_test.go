@@ -109,6 +109,7 @@ var vanish = map[string]func(*zktest.Proxy){
 }
 
 func TestDialReturnsAtItsTime(t *testing.T) {
+	t.Parallel()
 	for how, away := range vanish {
 		for end, ctxOf := range ends {
 			for _, servers := range []int{1, 3} {
@@ -152,7 +153,9 @@ func TestDialReturnsAtItsTime(t *testing.T) {
 }
 
 // TestCallsReturnAtTheirTimeWithoutAServer makes each call on a Session whose only server has gone, when the Session knows it and when it does not.
+// Reports: spring-integration #1863.
 func TestCallsReturnAtTheirTimeWithoutAServer(t *testing.T) {
+	t.Parallel()
 	states := newSides(t, 4)
 	defer states.wg.Wait()
 	for how, away := range vanish {
@@ -203,6 +206,7 @@ func TestCallsReturnAtTheirTimeWithoutAServer(t *testing.T) {
 // TestCallsReturnAtTheirTimeInABlackHole swallows everything from the i-th request of each call on, or from its answer on. When the hole is healed
 // nothing of the call is left.
 func TestCallsReturnAtTheirTimeInABlackHole(t *testing.T) {
+	t.Parallel()
 	w := newCutWorld(t)
 	ss := newSides(t, 24)
 	defer ss.wg.Wait()
@@ -280,7 +284,9 @@ func acquireOnly(r *cutRun, name string) func(context.Context) error {
 
 // TestWaitingLockReturnsAtItsTime ends the ctx of a waiter, connected and not. The error says who is ahead, and the znode goes as soon as that is
 // possible.
+// Reports: zk-ruby/zk #49, zk-ruby/zk #51, python-zk/kazoo #54, python-zk/kazoo #264, docker/libkv #12, vitessio/vitess #11678, etcd-io/jetcd #291.
 func TestWaitingLockReturnsAtItsTime(t *testing.T) {
+	t.Parallel()
 	w := newCutWorld(t)
 	ss := newSides(t, 12)
 	defer ss.wg.Wait()
@@ -344,6 +350,7 @@ func TestWaitingLockReturnsAtItsTime(t *testing.T) {
 
 // TestLockBehindAnUnderwayTryLockReturnsAtItsTime has two calls of one owner: Lock waits for what becomes of the other's TryLock.
 func TestLockBehindAnUnderwayTryLockReturnsAtItsTime(t *testing.T) {
+	t.Parallel()
 	s, p := dialProxy(t, WithTimeout(5*time.Second))
 	m := NewMutex(s, newPath(t), WithOwner("one"))
 	p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpGetChildren2), Times: 1, Do: zktest.BlackHoleAfter()})
@@ -390,6 +397,7 @@ func TestCallsReturnAtTheirTimeWhenTheQueueIsFull(t *testing.T) {
 // TestReleaseReturnsAtItsTime gives a lease back into a black hole. With a ctx it returns when that ends, without one when the session is over; the
 // znode is gone all the same.
 func TestReleaseReturnsAtItsTime(t *testing.T) {
+	t.Parallel()
 	w := newCutWorld(t)
 	ss := newSides(t, 6)
 	defer ss.wg.Wait()
@@ -452,6 +460,7 @@ func TestReleaseReturnsAtItsTime(t *testing.T) {
 
 // TestCloseReturnsAtItsTime closes a Session without a server: at the latest after its timeout, and with an error, for the znodes stay so long.
 func TestCloseReturnsAtItsTime(t *testing.T) {
+	t.Parallel()
 	const timeout = time.Second
 	w := newCutWorld(t)
 	ss := newSides(t, 4)

@@ -1,76 +1,48 @@
 package zkrecipes
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
-	"hash/adler32"
-	"os"
-	"path/filepath"
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zkrecipes/zkrecipes/internal/snapshot"
+	"github.com/zkrecipes/zkrecipes/internal/testrun"
 	"github.com/zkrecipes/zkrecipes/zktest"
 )
 
-// setCounter sets the child counter of a znode in a stopped server's newest snapshot. The layout is the server's own (DataTree, SnapStream): a path, the
-// data, the ACL's number, then the persisted stat; at the end an Adler-32 of everything before it and a "/".
-func setCounter(t *testing.T, version2, path string, counter int32) {
+// startAt starts a server with directories whose next sequence numbers are these.
+func startAt(t *testing.T, counters map[string]int32) (addrs []string) {
 	t.Helper()
-	snaps, err := filepath.Glob(filepath.Join(version2, "snapshot.*"))
-	require.NoError(t, err)
-	require.NotEmpty(t, snaps)
-	slices.SortFunc(snaps, func(a, b string) int {
-		x, _ := os.Stat(a)
-		y, _ := os.Stat(b)
-		return x.ModTime().Compare(y.ModTime())
-	})
-	newest := snaps[len(snaps)-1]
-	b, err := os.ReadFile(newest)
-	require.NoError(t, err)
-	at := bytes.Index(b, append(binary.BigEndian.AppendUint32(nil, uint32(len(path))), path...))
-	require.Positive(t, at, "%s is in the snapshot", path)
-	at += 4 + len(path)
-	if n := int32(binary.BigEndian.Uint32(b[at:])); n > 0 {
-		at += int(n)
+	if !testrun.Real() {
+		s := zktest.NewServer(t)
+		put(t, adminAt(t, []string{s.Addr()}), slices.Collect(maps.Keys(counters))...)
+		for dir, n := range counters {
+			require.True(t, s.SetCounter(dir, n))
+		}
+		return []string{s.Addr()}
 	}
-	at += 4 + 8   // data, ACL
-	at += 8*4 + 4 // czxid, mzxid, ctime, mtime, version
-	binary.BigEndian.PutUint32(b[at:], uint32(counter))
-	seal := len(b) - 8 - 4 - 1
-	require.Equal(t, []byte{0, 0, 0, 1, '/'}, b[seal+8:])
-	binary.BigEndian.PutUint64(b[seal:], uint64(adler32.Checksum(b[:seal])))
-	require.NoError(t, os.WriteFile(newest, b, 0o644))
+	e := zktest.Start(t, zktest.SystemProperty("zookeeper.digest.enabled", "false"))
+	c := adminAt(t, e.Addrs())
+	put(t, c, slices.Collect(maps.Keys(counters))...)
+	require.NoError(t, snapshot.SetCounters(within(t, 10*time.Second), e.Server(0), counters))
+	return e.Addrs()
 }
 
-// A directory whose counter is at its limit, on the real server: numbers stick, repeat, and run backwards in a burst (experiment B77). Nobody may
+// A directory whose counter is at its limit: numbers stick, repeat, and run backwards in a burst (experiment B77). Nobody may
 // overtake a holder, and waiters are granted in the order of their creation.
-func TestRealDirectoryAtTheLimit(t *testing.T) {
-	e := zktest.Start(t, zktest.SystemProperty("zookeeper.digest.enabled", "false"))
+// Reports: python-zk/kazoo #606, python-zk/kazoo #730, ZOOKEEPER-2944, ZOOKEEPER-4706.
+func TestDirectoryAtTheLimit(t *testing.T) {
 	const dir = "/at-the-limit"
-	c := adminAt(t, e.Addrs())
-	put(t, c, dir)
-	server := e.Server(0)
-	conf, err := server.FourLetter(within(t, 5*time.Second), "conf")
-	require.NoError(t, err)
-	_, version2, ok := strings.Cut(conf, "dataDir=")
-	require.True(t, ok, conf)
-	version2, _, _ = strings.Cut(version2, "\n")
-	require.NoError(t, server.Stop())
-	require.NoError(t, server.Start()) // writes a snapshot
-	require.NoError(t, server.Stop())
-	setCounter(t, version2, dir, 1<<31-4)
-	require.NoError(t, server.Start())
-
+	addrs := startAt(t, map[string]int32{dir: 1<<31 - 4})
 	bg := context.Background()
 	var sessions []*Session
 	for range 4 {
-		sessions = append(sessions, dial(t, e.Addrs(), WithTimeout(4*time.Second)))
+		sessions = append(sessions, dial(t, addrs, WithTimeout(4*time.Second)))
 	}
 	numbers := make(map[string]bool)
 	var mu sync.Mutex
@@ -132,4 +104,39 @@ func TestRealDirectoryAtTheLimit(t *testing.T) {
 	require.IsIncreasing(t, tokens)
 	require.True(t, numbers["-2147483647"], "the limit was reached: %v", numbers)
 	require.Empty(t, children(t, sessions[0].Conn(), dir))
+}
+
+// Somebody makes a child with a number at the limit while a reader holds in its writer's old place and a writer waits. From then on the order is that
+// of creation, in which that reader is the later one: it stands before the writer all the same.
+func TestHandMadeNumberAtTheLimitLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	a, c := dialShared(t, calm), admin(t)
+	b, p := dialProxy(t, calm)
+	path := newPath(t)
+	ctx := within(t, 30*time.Second)
+	w, err := NewRWLock(a, path).Lock(ctx)
+	require.NoError(t, err)
+	next := goLock(ctx, NewRWLock(b, path))
+	waitingFor(t, path, 2)
+	r, err := NewRWLock(a, path).RLock(w.Context())
+	require.NoError(t, err)
+	require.NoError(t, w.Release(ctx))
+	put(t, c, path+"/lock-2147483647")
+	p.Cut()
+	p.ResetCounters()
+	looked := func() bool { // at each znode of the list, and then it watches
+		n := 0
+		for _, q := range p.Requests() {
+			if q.Op == zktest.OpGetData && q.Path == r.Node() && q.Answered {
+				n++
+			}
+		}
+		return n > 0
+	}
+	eventually(t, 10*time.Second, "it waits for the reader, or is granted", func() bool { return looked() || len(next) > 0 })
+	require.Empty(t, next, "granted beside the reader")
+	require.NoError(t, r.Err())
+	require.NoError(t, c.Delete(path+"/lock-2147483647", -1))
+	require.NoError(t, r.Release(ctx))
+	require.NoError(t, mustLease(t, next).Release(ctx))
 }

@@ -48,6 +48,7 @@ func mustLease(t testing.TB, ch <-chan lockResult) *Lease {
 	}
 }
 
+// Reports: python-zk/kazoo #291, python-zk/kazoo #134, apache/dolphinscheduler #17744, Netflix/curator #75.
 func TestReentry(t *testing.T) {
 	s := dialShared(t)
 	c := admin(t)
@@ -308,7 +309,7 @@ func TestReentryCostsNoRequestAndAsksTheClock(t *testing.T) {
 	l, err := m.Lock(bg)
 	require.NoError(t, err)
 	p.BlackHole(zktest.Both)
-	eventually(t, 5*time.Second, "the clock runs out", func() bool { return s.engine.Left(l.hold.session) <= 0 })
+	eventually(t, 5*time.Second, "the clock runs out", func() bool { return s.engine.Left(l.hold.stake.session) <= 0 })
 	ctx, cancel := context.WithTimeout(bg, 300*time.Millisecond)
 	defer cancel()
 	_, err = m.Lock(ctx)

@@ -14,6 +14,7 @@ import (
 )
 
 // A notice that a znode is gone may still be under way when the contender has queued anew and was granted with another one.
+// Reports: CURATOR-653, CURATOR-652, apache/accumulo #6197.
 func TestNoticeOfAZnodeThatWasGivenUpEndsNoLease(t *testing.T) {
 	s := dialShared(t)
 	l, err := NewMutex(s, newPath(t)).Lock(within(t, 5*time.Second))
@@ -91,6 +92,7 @@ func (h stuck) Handle(context.Context, slog.Record) error {
 }
 
 func TestStuckLogHandlerDelaysNoLoss(t *testing.T) {
+	t.Parallel()
 	until := make(chan struct{})
 	s, p := dialProxy(t, WithLogger(slog.New(stuck{slog.DiscardHandler, until})))
 	defer close(until)

@@ -85,6 +85,7 @@ func TestWatcherDataFollowsTheZnode(t *testing.T) {
 	require.Equal(t, path, e.Path)
 }
 
+// Reports: CURATOR-240, GH-1292, CURATOR-729, CURATOR-710, python-zk/kazoo #543.
 func TestWatcherEndsWithALoopThatBreaks(t *testing.T) {
 	s := dialShared(t)
 	for range NewWatcher(s, "/").Data(context.Background()) {
@@ -97,6 +98,7 @@ func TestWatcherEndsWithALoopThatBreaks(t *testing.T) {
 	}
 }
 
+// Reports: CURATOR-308, CURATOR-388.
 func TestWatcherChildren(t *testing.T) {
 	s, p := dialProxy(t)
 	c := admin(t)
@@ -128,6 +130,10 @@ func TestWatcherChildren(t *testing.T) {
 	require.Equal(t, []string{}, next(t, lists))
 	require.NoError(t, c.Delete(path, -1))
 	require.Nil(t, next(t, lists))
+	put(t, c, path)
+	require.Equal(t, []string{}, next(t, lists), "made again")
+	put(t, c, path+"/c")
+	require.Equal(t, []string{"c"}, next(t, lists))
 	cancel()
 	require.ErrorIs(t, next(t, ended), context.Canceled)
 }
@@ -175,6 +181,7 @@ func TestWatcherIsRefused(t *testing.T) {
 
 // No change is lost between a read and its watch: whatever comes in between, the last value is seen in the end.
 func TestWatcherSeesTheLastValue(t *testing.T) {
+	t.Parallel()
 	s, p := dialProxy(t)
 	c := admin(t)
 	path := newPath(t)
@@ -197,6 +204,7 @@ func TestWatcherSeesTheLastValue(t *testing.T) {
 }
 
 func TestConnIsAStableForwarder(t *testing.T) {
+	t.Parallel()
 	s, p := dialProxy(t)
 	conn := s.Conn()
 	path := newPath(t)
@@ -247,6 +255,7 @@ func TestConnIsAStableForwarder(t *testing.T) {
 	require.Less(t, time.Since(start), testTimeout+time.Second)
 }
 
+// Reports: CURATOR-689, CURATOR-542, KAFKA-6082.
 func TestCheckGuardsWrites(t *testing.T) {
 	s := dialShared(t)
 	bg := context.Background()
@@ -261,65 +270,6 @@ func TestCheckGuardsWrites(t *testing.T) {
 	_, err = s.Conn().Multi(l.Check(), set)
 	require.ErrorIs(t, err, zk.ErrNoNode)
 	eventually(t, 5*time.Second, "told", func() bool { return errors.Is(l.Err(), ErrLost) })
-}
-
-func TestTraceHooks(t *testing.T) {
-	type key struct{}
-	calls := make(chan string, 100)
-	say := func(f string, args ...any) { calls <- fmt.Sprintf(f, args...) }
-	trace := &Trace{
-		AcquireStart: func(ctx context.Context, op, path string) context.Context {
-			say("start %s", op)
-			return context.WithValue(ctx, key{}, "span")
-		},
-		Waiting: func(ctx context.Context, op, _ string, ahead int) {
-			say("waiting %s %d %v", op, ahead, ctx.Value(key{}))
-		},
-		AcquireDone: func(ctx context.Context, op, _ string, l *Lease, err error) {
-			say("done %s %v %v %v", op, l != nil, err != nil, ctx.Value(key{}))
-		},
-		Released: func(l *Lease, held time.Duration) { say("released %v %v", l.Context().Value(key{}), held > 0) },
-	}
-	first, s := dialShared(t), dialShared(t, WithTrace(trace), WithTrace(&Trace{}), WithTrace(nil))
-	bg := context.Background()
-	path := newPath(t)
-	l, err := NewMutex(first, path).Lock(bg)
-	require.NoError(t, err)
-	_, err = NewMutex(s, path).TryLock(bg)
-	require.ErrorIs(t, err, ErrHeld)
-	got := goLock(bg, NewMutex(s, path))
-	expect := func(want ...string) {
-		t.Helper()
-		for _, w := range want {
-			require.Equal(t, w, next(t, calls))
-		}
-	}
-	expect("start trylock", "done trylock false true span", "start lock", "waiting lock 1 span")
-	require.NoError(t, l.Release(bg))
-	mine := mustLease(t, got)
-	expect("done lock true false span")
-	require.NoError(t, mine.Release(bg))
-	expect("released span true")
-	require.Empty(t, calls)
-}
-
-// Who joins an acquisition that waits already is told its place as well.
-func TestWaitingIsToldToALateJoiner(t *testing.T) {
-	places := make(chan int, 10)
-	first := dialShared(t)
-	s := dialShared(t, WithTrace(&Trace{Waiting: func(_ context.Context, _, _ string, ahead int) { places <- ahead }}))
-	bg := context.Background()
-	path := newPath(t)
-	l, err := NewMutex(first, path).Lock(bg)
-	require.NoError(t, err)
-	m := NewMutex(s, path, WithOwner("both"))
-	one := goLock(bg, m)
-	require.Equal(t, 1, next(t, places))
-	two := goLock(bg, m)
-	require.Equal(t, 1, next(t, places))
-	require.NoError(t, l.Release(bg))
-	require.NoError(t, mustLease(t, one).Release(bg))
-	require.NoError(t, mustLease(t, two).Release(bg))
 }
 
 // Loops on one znode do not share what they are given.
@@ -338,6 +288,7 @@ func TestWatchersShareNothing(t *testing.T) {
 	require.EqualValues(t, 1, z.Stat.Version)
 }
 
+// Reports: CURATOR-337, spring-integration #2116.
 func TestDo(t *testing.T) {
 	s := dialShared(t)
 	bg := context.Background()

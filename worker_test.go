@@ -13,18 +13,20 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 )
 
 // The tests that need processes run this test binary again; TestMain then calls testWorker instead of the tests. Parent and worker talk by lines: the
-// worker prints "ready" when it has a session, is sent "go", and prints its report as JSON when it has done its part. It stops early when its standard
-// input ends, so it never outlives its parent.
+// worker prints "ready" when it has a session, is sent "go", and prints its report as JSON when it has done its part. It stops early when its
+// standard input ends, so it never outlives its parent.
 
 const (
 	workerRole = "ZKRECIPES_TEST_WORKER"
@@ -42,6 +44,7 @@ type task struct {
 	Counter  string        // a file with a number, protected by nothing but the lock; empty: none
 	Register string        // host:port of a register; empty: none
 	Name     string        // who it is to the register
+	Way      way           // how it comes to its Session
 	Linger   time.Duration // at most, between a read and the write
 }
 
@@ -65,7 +68,8 @@ func testWorker(role string) int {
 }
 
 func work(role string) error {
-	if role != "increment" {
+	part := map[string]func(task, context.Context, *Session) (report, error){"increment": task.increment, "read": task.read}[role]
+	if part == nil {
 		return fmt.Errorf("no such role: %q", role)
 	}
 	var t task
@@ -74,10 +78,11 @@ func work(role string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), workerLimit)
 	defer cancel()
-	s, err := Dial(ctx, t.Servers, WithTimeout(t.Timeout), WithName("worker"), WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))))
+	s, closed, err := t.session(ctx, WithName("worker"), WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))))
 	if err != nil {
 		return err
 	}
+	defer closed()
 	fmt.Fprintln(os.Stdout, "ready")
 	in := bufio.NewReader(os.Stdin)
 	if _, err := in.ReadString('\n'); err != nil {
@@ -87,12 +92,44 @@ func work(role string) error {
 		_, _ = io.Copy(io.Discard, in)
 		cancel()
 	}()
-	r, err := t.increment(ctx, s)
+	r, err := part(t, ctx, s)
 	if err != nil {
 		return err
 	}
 	_ = s.Close() // what it cannot reach it cannot close
 	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+// session opens a Session in the task's way, and waits until it has a session.
+func (t task) session(ctx context.Context, opts ...SessionOption) (s *Session, closed func(), err error) {
+	if t.Way == dialed {
+		dopts := []DialOption{WithTimeout(t.Timeout)}
+		for _, o := range opts {
+			dopts = append(dopts, o)
+		}
+		s, err = Dial(ctx, t.Servers, dopts...)
+		return s, func() {}, err
+	}
+	dialer, opt := TrackContact(nil)
+	if t.Way == observed {
+		dialer, opt = net.DialTimeout, WithTimeout(t.Timeout)
+	}
+	servers := t.Servers
+	for len(servers) < 3 { // a client with one server sleeps a second before each reconnect
+		servers = append(slices.Clone(servers), servers[0])
+	}
+	conn, events, err := zk.Connect(servers, t.Timeout, zk.WithDialer(dialer), zk.WithLogger(discard{}))
+	if err != nil {
+		return nil, nil, err
+	}
+	go func() {
+		for range events {
+		}
+	}()
+	if s, err = NewSession(conn, nil, append(opts, opt)...); err == nil {
+		_, err = s.engine.Await(ctx)
+	}
+	return s, conn.Close, err
 }
 
 // increment increments the counter and the register under the lock.
@@ -136,6 +173,29 @@ func (t task) increment(ctx context.Context, s *Session) (r report, err error) {
 	return r, nil
 }
 
+// read holds the shared side of a read/write lock for a time, again and again.
+func (t task) read(ctx context.Context, s *Session) (r report, err error) {
+	l := NewRWLock(s, t.Path).RLocker()
+	for ctx.Err() == nil && (t.Rounds == 0 || r.Rounds < t.Rounds) {
+		err := Do(ctx, l, func(ctx context.Context) error {
+			r.Rounds++
+			select {
+			case <-time.After(t.Linger):
+			case <-ctx.Done():
+			}
+			return nil
+		})
+		switch {
+		case err == nil:
+		case errors.Is(err, ErrLost):
+			r.Lost++
+		case ctx.Err() == nil:
+			r.GaveUp = append(r.GaveUp, err.Error())
+		}
+	}
+	return r, nil
+}
+
 // incrementFile reads a number and writes it back, plus one. Whoever does so at the same time loses an increment, or reads half a number.
 func incrementFile(name string, linger time.Duration) error {
 	text, err := os.ReadFile(name)
@@ -150,8 +210,8 @@ func incrementFile(name string, linger time.Duration) error {
 	return os.WriteFile(name, []byte(strconv.Itoa(n+1)), 0o600)
 }
 
-// A register is a number in a database that knows fencing tokens: it takes a read or a write only with a token that is not smaller than the greatest it
-// has seen, so a read by the next holder shuts the last one out. A read and the write that follows it are two accesses; nothing but the lock keeps
+// A register is a number in a database that knows fencing tokens: it takes a read or a write only with a token that is not smaller than the greatest
+// it has seen, so a read by the next holder shuts the last one out. A read and the write that follows it are two accesses; nothing but the lock keeps
 // others from coming in between.
 type register struct {
 	listener net.Listener
@@ -312,8 +372,7 @@ func (b *lockedBuffer) String() string {
 // startWorker starts a process that ends with the test.
 func startWorker(t testing.TB, role string, what task) *worker {
 	t.Helper()
-	exe, err := os.Executable()
-	require.NoError(t, err)
+	exe := binaryFor(t, what.Way)
 	text, err := json.Marshal(what)
 	require.NoError(t, err)
 	w := &worker{cmd: exec.Command(exe)}
@@ -352,6 +411,12 @@ func (w *worker) goOn(t testing.TB) {
 	t.Helper()
 	_, err := io.WriteString(w.in, "go\n")
 	require.NoError(t, err)
+}
+
+// kill ends a worker as kill -9 does.
+func (w *worker) kill() {
+	_ = w.cmd.Process.Kill()
+	_ = w.wait()
 }
 
 // stop ends a worker that runs until it is stopped.

@@ -1,0 +1,5 @@
+//go:build race
+
+package zkrecipes
+
+const raceEnabled = true
