@@ -35,17 +35,18 @@ It exits 0 only if no two held at the same time, the tokens only grew, the lock 
 To judge that, a register refuses every token that is not the greatest it has seen, and each holder reads, and later writes back, a counter in a file
 that nothing but the lock protects.
 
-The ZooKeeper is that of -servers, else of $ZKLOCK_SERVERS, else a local installation ($ZOOKEEPER_HOME, or the Debian package), which is started on a
-free port for as long as the demo runs.
+The ZooKeeper is that of -servers, else of $ZKLOCK_SERVERS, else one in the process of the demo, for which nothing has to be installed. With -real it
+is a local installation ($ZOOKEEPER_HOME, or the Debian package) or an image of Docker, started on a free port for as long as the demo runs.
 
 flags:
 `
 
 // noZooKeeper is the advice to who has none.
-const noZooKeeper = `no ZooKeeper to run on. Do one of these:
-  make demo                          as root on Debian or Ubuntu: installs one, then runs this
+const noZooKeeper = `no ZooKeeper to start. Do one of these:
+  zklock demo                        without -real, on the one in this process
+  make demo DEMOFLAGS=-real          with Docker, or as root on Debian or Ubuntu: gets one, then runs this
   apt-get install --no-install-recommends libzookeeper-java default-jre-headless
-  ZOOKEEPER_HOME=/path/to/apache-zookeeper-3.x.y-bin zklock demo
+  ZOOKEEPER_HOME=/path/to/apache-zookeeper-3.x.y-bin zklock demo -real
   zklock demo -servers host:2181     or with $ZKLOCK_SERVERS: one that runs
 `
 
@@ -53,8 +54,10 @@ const noZooKeeper = `no ZooKeeper to run on. Do one of these:
 func runDemo(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	var c workerConfig
 	var limit time.Duration
+	var real bool
 	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
-	fs.StringVar(&c.servers, "servers", "", "connect `string`, such as zk1:2181,zk2:2181/chroot (default $ZKLOCK_SERVERS, else a server of its own)")
+	fs.StringVar(&c.servers, "servers", "", "connect `string`, such as zk1:2181,zk2:2181/chroot (default $ZKLOCK_SERVERS, else a server in this process)")
+	fs.BoolVar(&real, "real", false, "start a real ZooKeeper for the demo, from what is installed")
 	fs.IntVar(&c.rounds, "rounds", 3, "how many times each worker takes the lock")
 	fs.DurationVar(&c.hold, "hold", 300*time.Millisecond, "how long it is held")
 	fs.DurationVar(&c.timeout, "timeout", 2*time.Second, "session timeout: how soon a dead holder is replaced; the server may grant another")
@@ -69,23 +72,50 @@ func runDemo(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	switch {
 	case c.rounds < minRounds:
 		return usageError{fmt.Sprintf("-rounds %d: at least %d, since a worker is killed when it holds for the second time", c.rounds, minRounds)}
+	case real && c.servers != "":
+		return usageError{"-real starts a ZooKeeper, -servers names one that runs: one of the two"}
 	case c.hold <= 0 || c.timeout <= 0 || limit <= 0:
 		return usageError{"-hold, -timeout and -limit must be positive"}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not finished within -limit %v", limit))
 	defer cancel()
 
-	c.servers = cmp.Or(c.servers, os.Getenv("ZKLOCK_SERVERS"))
+	if !real {
+		c.servers = cmp.Or(c.servers, os.Getenv("ZKLOCK_SERVERS"))
+	}
 	if c.servers != "" {
 		return contend(ctx, c, stdout, tidy)
 	}
-	ensemble, err := launch(ctx, stdout)
+	server, err := serve(ctx, real, stdout)
 	if err != nil {
 		return err
 	}
-	c.servers = strings.Join(ensemble.Addrs(), ",")
+	c.servers = server.addr
 	err = contend(ctx, c, stdout, func(*zkrecipes.Session, workerConfig) {})
-	return errors.Join(err, ensemble.Close())
+	return errors.Join(err, server.close())
+}
+
+// A server is one of the demo's own.
+type server struct {
+	addr  string
+	close func() error
+}
+
+// serve starts a server, in this process or a real one.
+func serve(ctx context.Context, real bool, stdout io.Writer) (server, error) {
+	if real {
+		e, err := launch(ctx, stdout)
+		if err != nil {
+			return server{}, err
+		}
+		return server{strings.Join(e.Addrs(), ","), e.Close}, nil
+	}
+	s, err := zktest.LaunchServer()
+	if err != nil {
+		return server{}, err
+	}
+	fmt.Fprintln(stdout, "The ZooKeeper is one in this process; -real starts a real one for this demo, -servers names one that runs.")
+	return server{s.Addr(), func() error { s.Close(); return nil }}, nil
 }
 
 // contend runs the demo on a ZooKeeper that should be there, and tidies it up afterwards.
@@ -131,13 +161,13 @@ func tidy(session *zkrecipes.Session, c workerConfig) {
 	}
 }
 
-// launch starts a local installation.
+// launch starts a local installation, or a container.
 func launch(ctx context.Context, stdout io.Writer) (*zktest.Ensemble, error) {
-	install, err := zktest.Find()
+	found, err := zktest.Describe()
 	if err != nil {
 		return nil, fmt.Errorf("%s(%w)", noZooKeeper, err)
 	}
-	fmt.Fprintf(stdout, "Starting %s for this demo; -servers names one that runs.\n", strings.TrimSpace("ZooKeeper "+install.Version))
+	fmt.Fprintf(stdout, "Starting %s for this demo; -servers names one that runs.\n", found)
 	type result struct {
 		ensemble *zktest.Ensemble
 		err      error

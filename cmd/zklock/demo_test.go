@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,9 +16,11 @@ import (
 	"github.com/zkrecipes/zkrecipes/zktest"
 )
 
+var directories atomic.Int64
+
 // sharedServers is a connect string with a directory that no other test uses.
 func sharedServers(t *testing.T) string {
-	return fmt.Sprintf("%s/zklock-%d-%s", strings.Join(zktest.Shared(t).Addrs(), ","), os.Getpid(), path.Base(t.Name()))
+	return fmt.Sprintf("%s/zklock-%d-%d-%s", strings.Join(zktest.Shared(t).Addrs(), ","), os.Getpid(), directories.Add(1), strings.ReplaceAll(t.Name(), "/", "-"))
 }
 
 // requireStory checks the lines of a demo that went well.
@@ -92,9 +94,19 @@ func TestDemoTakesTheServersOfTheEnvironment(t *testing.T) {
 	require.Contains(t, z.stdout.String(), " on "+servers)
 }
 
-func TestDemoStartsAServerOfItsOwn(t *testing.T) {
+func TestDemoNeedsNothing(t *testing.T) {
 	t.Parallel()
 	z := newZklock(t, "demo", "-timeout", "1s", "-hold", "50ms", "-rounds", "4")
+	z.Env = append(z.Env, "ZOOKEEPER_HOME="+t.TempDir(), "JAVA_HOME="+t.TempDir(), "PATH=")
+	require.Equal(t, exitOK, z.run(t))
+	requireStory(t, z, 4)
+	require.Contains(t, z.stdout.String(), "The ZooKeeper is one in this process")
+}
+
+func TestDemoStartsARealServer(t *testing.T) {
+	t.Parallel()
+	z := newZklock(t, "demo", "-real", "-timeout", "1s", "-hold", "50ms", "-rounds", "4")
+	z.Env = append(z.Env, "ZKLOCK_SERVERS=127.0.0.1:1") // -real counts more
 	require.Equal(t, exitOK, z.run(t))
 	requireStory(t, z, 4)
 	require.Regexp(t, `^Starting ZooKeeper.* for this demo`, z.stdout.String())
@@ -102,11 +114,11 @@ func TestDemoStartsAServerOfItsOwn(t *testing.T) {
 
 func TestDemoWithoutAZooKeeperSaysWhatToDo(t *testing.T) {
 	t.Parallel()
-	z := newZklock(t, "demo")
+	z := newZklock(t, "demo", "-real")
 	none := t.TempDir()
-	z.Env = append(z.Env, "ZOOKEEPER_HOME="+none)
+	z.Env = append(z.Env, "ZOOKEEPER_HOME="+none, "ZKTEST_REAL=local")
 	require.Equal(t, exitFailed, z.run(t))
-	for _, way := range []string{"make demo", "apt-get install", "-servers", "ZKLOCK_SERVERS", "ZOOKEEPER_HOME", none} {
+	for _, way := range []string{"without -real", "make demo", "apt-get install", "-servers", "ZKLOCK_SERVERS", "ZOOKEEPER_HOME", none} {
 		require.Contains(t, z.stderr.String(), way)
 	}
 	require.Empty(t, z.stdout.String())

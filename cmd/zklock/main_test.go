@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zkrecipes/zkrecipes/internal/testrun"
 	"github.com/zkrecipes/zkrecipes/zktest"
 )
 
@@ -23,12 +23,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		main()
 	}
-	code := m.Run()
-	if err := zktest.CloseShared(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	realOnly := []string{"TestInterruptLeavesNothingBehind", "TestInterruptOfAStartLeavesNothingBehind", "TestKilledDemoLeavesNoProcessBehind", "TestDemoStartsARealServer"}
+	os.Exit(testrun.Main(m, realOnly, zktest.CloseShared))
 }
 
 // output is what a process has printed so far.
@@ -64,6 +60,7 @@ func newZklock(t *testing.T, args ...string) *zklock {
 	t.Cleanup(cancel)
 	z := &zklock{Cmd: exec.CommandContext(ctx, exe, args...), tmp: t.TempDir()}
 	z.Env = append(os.Environ(), asCommand+"=1", "ZKLOCK_SERVERS=", "TMPDIR="+z.tmp)
+	z.WaitDelay = 20 * time.Second // for what a killed one leaves behind with its pipes
 	z.Stdout, z.Stderr = &z.stdout, &z.stderr
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -108,43 +105,5 @@ func eventually(t *testing.T, d time.Duration, what string, cond func() bool) {
 			t.Fatalf("not within %v: %s", d, what)
 		}
 		time.Sleep(5 * time.Millisecond) // a poll of a condition with a deadline, not a synchronisation
-	}
-}
-
-func TestUsage(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		args   []string
-		code   int
-		stdout string
-		stderr string
-	}{
-		{nil, exitUsage, "", "usage: zklock command"},
-		{[]string{"help"}, exitOK, "demo ", ""},
-		{[]string{"-h"}, exitOK, "demo ", ""},
-		{[]string{"dance"}, exitUsage, "", `no command "dance"`},
-		{[]string{"demo", "-h"}, exitOK, "-servers", ""},
-		{[]string{"demo", "-bogus"}, exitUsage, "", "-bogus"},
-		{[]string{"demo", "extra"}, exitUsage, "", `"extra"`},
-		{[]string{"demo", "-rounds", "1"}, exitUsage, "", "-rounds 1"},
-		{[]string{"demo", "-rounds", "many"}, exitUsage, "", "many"},
-		{[]string{"demo", "-hold", "-1s"}, exitUsage, "", "positive"},
-		{[]string{"demo", "-timeout", "0"}, exitUsage, "", "positive"},
-		{[]string{"demo", "-limit", "0s"}, exitUsage, "", "positive"},
-		{[]string{"demo", "-servers", "host:port"}, exitUsage, "", "host:port"},
-		{[]string{"demo", "-servers", "h1:2181,h2:2181/a//b"}, exitUsage, "", "/a//b"},
-	} {
-		t.Run(fmt.Sprint(tc.args), func(t *testing.T) {
-			t.Parallel()
-			z := newZklock(t, tc.args...)
-			require.Equal(t, tc.code, z.run(t))
-			for _, o := range []struct{ got, want string }{{z.stdout.String(), tc.stdout}, {z.stderr.String(), tc.stderr}} {
-				if o.want == "" {
-					require.Empty(t, o.got)
-				}
-				require.Contains(t, o.got, o.want)
-				require.NotContains(t, o.got, "demo-worker", "it is no command for people")
-			}
-		})
 	}
 }

@@ -16,11 +16,14 @@ type printer struct {
 
 func newPrinter(out io.Writer) *printer {
 	p := &printer{out: out}
-	if f, ok := out.(*os.File); ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" {
-		info, err := f.Stat()
-		p.colour = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
+	p.colour = coloured(out)
 	return p
+}
+
+// coloured tells whether colours go with what is written to out: on a terminal, unless its user wants none (no-color.org).
+func coloured(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(f)
 }
 
 // begin starts the clock.
