@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/zkrecipes/zkrecipes/zktest"
+)
+
+// traffic is what went over some wires.
+type traffic struct {
+	requests   int
+	writes     int // those that change something
+	heartbeats int // those that only prove a session alive
+	bytes      int64
+}
+
+func (t traffic) sub(o traffic) traffic {
+	return traffic{t.requests - o.requests, t.writes - o.writes, t.heartbeats - o.heartbeats, t.bytes - o.bytes}
+}
+
+func (t traffic) add(o traffic) traffic {
+	return traffic{t.requests + o.requests, t.writes + o.writes, t.heartbeats + o.heartbeats, t.bytes + o.bytes}
+}
+
+// A wire is between one session and its server: it counts, and it can be made longer.
+type wire interface {
+	address() string
+	lengthen(rtt time.Duration)
+	traffic() traffic
+}
+
+// A zkWire is a wire of ZooKeeper's protocol.
+type zkWire struct{ p *zktest.Proxy }
+
+func newZKWire(s *scope, server string) wire { return zkWire{zktest.NewProxy(s, server)} }
+
+func (w zkWire) address() string            { return w.p.Addr() }
+func (w zkWire) lengthen(rtt time.Duration) { w.p.Delay(rtt / 2) }
+
+// writeOps are the requests that change something.
+var writeOps = []zktest.Op{
+	zktest.OpCreate, zktest.OpCreate2, zktest.OpCreateContainer, zktest.OpCreateTTL, zktest.OpDelete, zktest.OpDeleteContainer, zktest.OpSetData,
+	zktest.OpSetACL, zktest.OpMulti,
+}
+
+func (w zkWire) traffic() traffic {
+	c := w.p.Counts()
+	t := traffic{requests: c.Total(), heartbeats: c.Requests[zktest.OpSync], bytes: c.ToServer + c.ToClient}
+	for _, op := range writeOps {
+		t.writes += c.Requests[op]
+	}
+	return t
+}
+
+// total is what went over all of them.
+func total(wires []wire) (t traffic) {
+	for _, w := range wires {
+		t = t.add(w.traffic())
+	}
+	return t
+}
+
+const (
+	lookEvery = 20 * time.Millisecond
+	quietFor  = 300 * time.Millisecond
+)
+
+// settle waits until at least so many requests have gone over the wires since before, and then none for a while: everybody waits.
+// Heartbeats do not count.
+func settle(ctx context.Context, wires []wire, before traffic, requests int) error {
+	asked := func() int {
+		t := total(wires)
+		return t.requests - t.heartbeats
+	}
+	least := before.requests - before.heartbeats + requests
+	last, since := asked(), time.Now()
+	for {
+		if err := pause(ctx, lookEvery); err != nil {
+			return err
+		}
+		now := asked()
+		if now != last || now < least {
+			last, since = now, time.Now()
+		}
+		if time.Since(since) >= quietFor {
+			return nil
+		}
+	}
+}
