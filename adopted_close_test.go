@@ -150,7 +150,7 @@ func TestAdoptedCloseWithACreateInFlight(t *testing.T) {
 			_, err := r.m.Lock(context.Background())
 			got <- err
 		}()
-		<-gate.Reached()
+		next(t, gate.Reached())
 		closing := make(chan error, 1)
 		begun := time.Now()
 		go func() { closing <- r.s.Close() }()

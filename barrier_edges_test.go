@@ -36,7 +36,7 @@ func TestBarrierRemovedAndSetAgain(t *testing.T) {
 			gate := zktest.NewGate()
 			p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpEvent, path), Times: 1, Do: zktest.HoldReply(gate)})
 			require.NoError(t, b.Remove(ctx))
-			<-gate.Reached()
+			next(t, gate.Reached())
 			require.NoError(t, b.Set(ctx))
 			waits := goCall(func() error { return NewBarrier(s, path).Wait(ctx) }) // begins when it is set again
 			if cut {
@@ -60,7 +60,7 @@ func TestBarrierSetWhoseParentVanishes(t *testing.T) {
 	gate := zktest.NewGate()
 	p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpMulti), Times: 1, Do: zktest.HoldRequest(gate)})
 	set := goCall(func() error { return b.Set(ctx) })
-	<-gate.Reached()
+	next(t, gate.Reached())
 	for _, name := range children(t, c, dir) {
 		require.NoError(t, c.Delete(dir+"/"+name, -1))
 	}
@@ -79,7 +79,7 @@ func TestBarrierTicketIsDeleted(t *testing.T) {
 	gate := zktest.NewGate()
 	p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpMulti), Times: 1, Do: zktest.HoldRequest(gate)})
 	set := goCall(func() error { return NewBarrier(s, dir+"/barrier").Set(ctx) })
-	<-gate.Reached()
+	next(t, gate.Reached())
 	require.NoError(t, c.Delete(dir+"/"+children(t, c, dir)[0], -1))
 	gate.Open()
 	require.NoError(t, next(t, set))
@@ -163,7 +163,7 @@ func TestAdoptedCloseKnowsOfBarrierCalls(t *testing.T) {
 		gate := zktest.NewGate()
 		r.p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpMulti), Times: 1, Do: zktest.HoldRequest(gate)})
 		done := goCall(func() error { return call(r.s, r.path) })
-		<-gate.Reached()
+		next(t, gate.Reached())
 		closed := goCall(r.s.Close)
 		for range 5 { // it gives what has nothing to wait for a tenth of a second
 			still(t, closed)

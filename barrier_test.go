@@ -214,7 +214,7 @@ func TestBarrierChangesOnce(t *testing.T) {
 				gate := zktest.NewGate()
 				p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpMulti), Times: 1, Do: zktest.HoldReply(gate)})
 				done := goCall(func() error { return call(ctx) })
-				<-gate.Reached()
+				next(t, gate.Reached())
 				require.NoError(t, undo(ctx))
 				p.Cut()
 				gate.Open()
@@ -245,7 +245,7 @@ func TestBarrierChangeThatComesLate(t *testing.T) {
 		p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpMulti), Times: 1, Do: zktest.HoldRequest(gate)})
 		short, cancel := context.WithCancel(ctx)
 		done := goCall(func() error { return call(short) })
-		<-gate.Reached()
+		next(t, gate.Reached())
 		cancel()
 		require.ErrorIs(t, next(t, done), context.Canceled)
 		// The held request stands for one that is stuck in a follower: what is sent behind it goes another way.

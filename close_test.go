@@ -25,7 +25,7 @@ func TestCloseWithACreateInFlightLeavesNothing(t *testing.T) {
 		_, err := r.m.Lock(context.Background())
 		got <- err
 	}()
-	<-gate.Reached()
+	next(t, gate.Reached())
 	require.NoError(t, r.s.Close())
 	gate.Open()
 	require.ErrorIs(t, <-got, ErrClosed)

@@ -79,7 +79,7 @@ func calls() []call {
 			defer gate.Open()
 			r.p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpGetChildren2, r.path), Times: 1, Do: zktest.HoldReply(gate)})
 			got := in(func() (*Lease, error) { return r.m.TryLock(take(r)) })
-			<-gate.Reached()
+			next(r, gate.Reached())
 			r.theirs = r.rivalHolds()
 			gate.Open()
 			g := <-got

@@ -130,7 +130,7 @@ func TestDoubleBarrierSlowMember(t *testing.T) {
 			return slices.ContainsFunc(p.Requests(), func(r zktest.Record) bool { return r.Op == zktest.OpExists && r.Answered })
 		})
 		enterAll(t, bs...)
-		<-gate.Reached()
+		next(t, gate.Reached())
 		leaves, cancel := context.WithCancel(ctx)
 		var left []<-chan error
 		for _, b := range bs {

@@ -196,7 +196,7 @@ func TestDoubleBarrierReadyIsNoMember(t *testing.T) {
 	p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpGetChildren2), Times: 1, Do: zktest.HoldReply(gate)})
 	late := NewDoubleBarrier(s, path, 3)
 	entered := goCall(func() error { return late.Enter(ctx) })
-	<-gate.Reached()
+	next(t, gate.Reached())
 	bs := []*DoubleBarrier{NewDoubleBarrier(dialShared(t), path, 3), NewDoubleBarrier(dialShared(t), path, 3)}
 	enterAll(t, bs...)
 	require.Contains(t, children(t, c, path), "ready")

@@ -274,7 +274,7 @@ func TestZnodeDeletedBetweenTheAnswerAndTheGrant(t *testing.T) {
 				mkdirs(t, c, path) // no list before there is a znode
 				got = goLock(bg, m)
 			}
-			<-gate.Reached()
+			next(t, gate.Reached())
 			node := nodeOf(t, c, path, s.ID())
 			require.NotEmpty(t, node)
 			require.NoError(t, c.Delete(node, -1))
@@ -307,16 +307,18 @@ func TestOwnZnodeIsDeletedBeforeTheOneInTheWay(t *testing.T) {
 		first, err := NewMutex(others, path).Lock(bg)
 		require.NoError(t, err)
 		got := goLock(bg, NewMutex(s, path))
+		var node string
 		eventually(t, 5*time.Second, "it waits", func() bool {
-			return slices.ContainsFunc(p.Requests(), func(q zktest.Record) bool {
-				return q.Op == zktest.OpGetData && q.Path == first.Node() && q.Answered
-			})
+			node = nodeOf(t, c, path, s.ID())
+			watches := func(node string) bool {
+				return slices.ContainsFunc(p.Requests(), func(q zktest.Record) bool { return q.Op == zktest.OpGetData && q.Path == node && q.Answered })
+			}
+			return watches(first.Node()) && watches(node) // set by two goroutines, in any order
 		})
-		node := nodeOf(t, c, path, s.ID())
 		gate := zktest.NewGate()
 		p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpEvent, node), Times: 1, Do: zktest.HoldReply(gate)})
 		require.NoError(t, c.Delete(node, -1))
-		<-gate.Reached()
+		next(t, gate.Reached())
 		require.NoError(t, first.Release(bg))
 		gate.Open()
 		lease := mustLease(t, got)

@@ -200,7 +200,7 @@ func TestReadAndWriteZnodesAreDeletedByHand(t *testing.T) {
 		r.p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpEvent), Times: 1, Do: zktest.DropReply()})
 		require.NoError(t, r.admin.Delete(r.w.Node(), -1))
 		got := lockedIn(func() (*Lease, error) { return r.lock.RLock(r.ctx()) })
-		<-gate.Reached()
+		next(t, gate.Reached())
 		gate.Open()
 		l := mustLease(t, got)
 		mustBeLost(t, r.w, ReasonNodeDeleted)

@@ -64,10 +64,17 @@ func TestACLOfEveryZnode(t *testing.T) {
 	var walk func(node string)
 	walk = func(node string) {
 		got, _, err := look.GetACL(node)
+		if path.Base(node) == "locks" && errors.Is(err, zk.ErrNoNode) { // an empty container
+			return
+		}
 		require.NoError(t, err, node)
 		require.Equal(t, acl, got, node)
 		seen++
-		for _, name := range children(t, look, node) {
+		names, _, err := look.Children(node)
+		if !errors.Is(err, zk.ErrNoNode) {
+			require.NoError(t, err, node)
+		}
+		for _, name := range names {
 			walk(path.Join(node, name))
 		}
 	}

@@ -53,7 +53,7 @@ func TestTryAcquireWhoseLeaseIsDeletedByHand(t *testing.T) {
 				return created && f.Op == zktest.OpGetChildren2 && f.Path == path+"/leases"
 			}})
 			got := lockedIn(func() (*Lease, error) { return NewSemaphore(s, path, 1).TryAcquire(within(t, 10*time.Second), 1) })
-			<-gate.Reached()
+			next(t, gate.Reached())
 			eventually(t, 5*time.Second, "the lease is there", func() bool { return len(leasesOf(t, c, path)) == 1 })
 			require.NoError(t, c.Delete(path+"/leases/"+leasesOf(t, c, path)[0], -1))
 			var theirs *Lease
@@ -117,7 +117,7 @@ func TestCountIsLoweredWhileALeaseIsMade(t *testing.T) {
 				take = m.TryAcquire
 			}
 			got := lockedIn(func() (*Lease, error) { return take(within(t, 20*time.Second), 1) })
-			<-gate.Reached()
+			next(t, gate.Reached())
 			events := p.Counts().Events
 			setCount(t, c, count, 1)
 			eventually(t, 5*time.Second, "it is told", func() bool { return p.Counts().Events > events })

@@ -138,14 +138,17 @@ final class Sides {
 
     /** One of three members of a double barrier. */
     private final class Together implements Side {
-        private final DistributedDoubleBarrier barrier;
+        private final String path;
+        private DistributedDoubleBarrier barrier;
 
         Together(String path) {
-            barrier = new DistributedDoubleBarrier(client, path, 3);
+            this.path = path;
         }
 
         @Override
         public String acquire() throws Exception {
+            // One for each round: what a watch of the last round reports late would let it in alone (GH-1290).
+            barrier = new DistributedDoubleBarrier(client, path, 3);
             barrier.enter();
             return "";
         }
