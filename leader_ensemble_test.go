@@ -86,10 +86,17 @@ func (s *succession) ends(t testing.TB, look Conn) {
 	for range 2 {
 		l := leadersOf(both)
 		require.Len(t, l, 1)
+		other := both[0]
+		if other.spec.s == l[0].hold.s {
+			other = both[1]
+		}
+		session := other.spec.s.ID()
 		l[0].give(callHook)
 		eventually(t, 10*time.Second, "the other one leads", func() bool {
-			now := leadersOf(both)
-			return len(now) == 1 && now[0].hold.s != l[0].hold.s
+			if now := leadersOf(both); len(now) == 1 && now[0].hold.s == l[0].hold.s && other.spec.s.ID() != session {
+				now[0].give(callHook) // the other one had lost its place with its session, on a server that has just come back
+			}
+			return other.isLeader()
 		})
 	}
 	for _, p := range both {

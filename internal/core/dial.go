@@ -57,7 +57,8 @@ type lane struct {
 	pause    time.Duration // before the next dial
 
 	// The client makes setWatches for every connection, and what it could not send on one it sends on the next, first of all. Only that of the
-	// present connection tells that its last zxid was read.
+	// present connection tells that its last zxid was read. What it throws away of its queue is counted on: a setWatches that waited for room in the queue
+	// meanwhile is not thrown away.
 	setting     int   // setWatches that are to come with this zxid
 	settingZxid int64 // the last that the client had seen when it connected
 }
@@ -81,13 +82,6 @@ func (l *lane) sawSetWatches(zxid int64) bool {
 	}
 	l.setting = max(l.setting-1, 0)
 	return l.setting == 0
-}
-
-// queueEmptied notes that the client throws away what it has not sent.
-func (l *lane) queueEmptied() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.setting = 0
 }
 
 func newLane(ctx context.Context, r route, c *Contact, handshake func() time.Duration) *lane {
@@ -389,7 +383,6 @@ func (h *hostProvider) Next() (server string, retryStart bool) {
 	default:
 		retryStart = true
 		pause = rand.N(maxJitter)
-		h.lane.queueEmptied()
 	}
 	h.tried++
 	h.lane.setPause(pause)

@@ -221,8 +221,7 @@ func TestSetWatchesOfTheLastConnectionEndsNoHold(t *testing.T) {
 	}
 }
 
-// A setWatches that the client threw away is waited for in vain where nobody tells of that, as on a connection of somebody else's. It costs the rest of the
-// hold, and only until the client has seen something new.
+// A setWatches that the client threw away is waited for in vain. It costs the rest of the hold, and only until the client has seen something new.
 func TestSetWatchesThatNeverComesCostsOneHold(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		h := newHeldRig(t, watchedContact(t), 7, 7)
