@@ -36,7 +36,7 @@ func ExampleSemaphore_Acquire() {
 	}
 	fmt.Println("permits:", len(big.Parts()))
 
-	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err = memory.Acquire(ctx, 3)
 	fmt.Println("three more:", errors.Is(err, zkrecipes.ErrHeld), errors.Is(err, context.DeadlineExceeded))

@@ -94,7 +94,7 @@ func ExampleMutex_Lock_timeout() {
 	}
 	defer lease.Release(ctx)
 
-	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err = zkrecipes.NewMutex(second, path("busy")).Lock(ctx)
 	fmt.Println(errors.Is(err, zkrecipes.ErrHeld), errors.Is(err, context.DeadlineExceeded))

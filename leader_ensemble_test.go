@@ -216,6 +216,7 @@ func (e *ensembleTest) clientsGoOneByOne(t *testing.T) {
 		for _, both := range all {
 			eventually(t, 15*time.Second, "the other client leads", both[1].isLeader)
 			require.False(t, both[0].isLeader())
+			next(t, both[0].ended)
 			require.ErrorIs(t, both[0].stop(), ErrClosed)
 			require.NoError(t, both[1].stop())
 		}

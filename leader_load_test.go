@@ -154,6 +154,7 @@ func (c *crowd) ends(t testing.TB, changes int) {
 		require.NoError(t, s.Close())
 	}
 	for _, p := range c.all {
+		next(t, p.ended) // by itself
 		require.ErrorIs(t, p.stop(), ErrClosed)
 	}
 }

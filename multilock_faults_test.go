@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -189,9 +190,18 @@ func groupsGetOn(t testing.TB, sessions []*Session, seed uint64, d, hold time.Du
 	}
 	var wrong []string
 	permits := func(i int) int { return 1 + i%3 } // of those that are semaphores
-	ctx, stop := context.WithTimeout(context.Background(), d)
+	ctx, stop := context.WithTimeout(context.Background(), d+60*time.Second)
 	defer stop()
 	granted := make([]int, len(sessions))
+	var waiting atomic.Int64 // for their first grant
+	waiting.Store(int64(len(sessions)))
+	end := time.AfterFunc(d, func() {
+		for waiting.Load() > 0 && ctx.Err() == nil { // on a slow machine
+			<-time.After(hold)
+		}
+		stop()
+	})
+	defer end.Stop()
 	var wg sync.WaitGroup
 	for n, s := range sessions {
 		rnd := rand.New(rand.NewPCG(seed, uint64(n)))
@@ -233,7 +243,9 @@ func groupsGetOn(t testing.TB, sessions []*Session, seed uint64, d, hold time.Du
 					<-time.After(hold)
 					continue
 				}
-				granted[n]++
+				if granted[n]++; granted[n] == 1 {
+					waiting.Add(-1)
+				}
 				mu.Lock()
 				for _, i := range which {
 					inside[i][l] = shared(l, i)

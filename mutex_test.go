@@ -44,7 +44,7 @@ func TestMutexContended(t *testing.T) {
 	_, err = NewMutex(b, path).TryLock(within(t, 5*time.Second))
 	require.ErrorIs(t, err, ErrHeld)
 	t.Log(err)
-	_, err = NewMutex(b, path).Lock(within(t, 200*time.Millisecond))
+	_, err = NewMutex(b, path).Lock(within(t, 2*time.Second))
 	require.ErrorIs(t, err, ErrHeld)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	t.Log(err)

@@ -168,7 +168,7 @@ func TestWaitingForTheOtherModeSaysWhoIsAhead(t *testing.T) {
 	long, cancel := context.WithCancel(ctx)
 	first := goLock(long, NewRWLock(s, path, WithOwner("o")))
 	waitingFor(t, path, 2)
-	short, stop := context.WithTimeout(ctx, 300*time.Millisecond)
+	short, stop := context.WithTimeout(ctx, 2*time.Second)
 	defer stop()
 	_, err = NewRWLock(s, path, WithOwner("o")).RLock(short)
 	require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -152,7 +152,7 @@ func TestSelfDeadlockSaysWhatToDo(t *testing.T) {
 	l, err := m.Lock(context.Background())
 	require.NoError(t, err)
 	_, try := m.TryLock(within(t, 5*time.Second))
-	_, lock := m.Lock(within(t, 100*time.Millisecond))
+	_, lock := m.Lock(within(t, time.Second))
 	for _, err := range []error{try, lock} {
 		require.ErrorIs(t, err, ErrHeld)
 		require.Contains(t, err.Error(), "this Session")

@@ -419,7 +419,7 @@ func TestRWLockExcludes(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, ps.Holders(), 3)
 	require.Equal(t, ModeShared, ps[0].Mode)
-	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	short, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	_, err = NewRWLock(b, path).Lock(short)
 	require.ErrorIs(t, err, ErrHeld)
@@ -436,7 +436,7 @@ func TestRWLockExcludes(t *testing.T) {
 	}
 	w, err := NewRWLock(b, path).Lock(ctx)
 	require.NoError(t, err)
-	short, cancel = context.WithTimeout(ctx, 300*time.Millisecond)
+	short, cancel = context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	_, err = NewRWLock(a, path).RLock(short)
 	require.ErrorAs(t, err, &e)

@@ -220,7 +220,7 @@ func TestErrorOfAWaitDoesNotShowData(t *testing.T) {
 				held, err := of(holder, path).Lock(within(t, 5*time.Second))
 				require.NoError(t, err)
 				for _, wait := range []func(context.Context) (*Lease, error){of(s, path).Lock, of(s, path).TryLock} {
-					_, err = wait(within(t, 100*time.Millisecond))
+					_, err = wait(within(t, time.Second))
 					require.ErrorIs(t, err, ErrHeld)
 					require.NotContains(t, err.Error(), data)
 					var e *Error

@@ -234,7 +234,11 @@ func TestAReleaseWakesOneWaiterOfASemaphore(t *testing.T) {
 		return n
 	}
 	eventually(t, 60*time.Second, "all wait", func() bool {
-		return len(children(t, look, path+"/locks")) == waiters && len(leasesOf(t, look, path)) == limit+1
+		watched := 0 // each reads its own znode when it knows who is ahead
+		for _, p := range proxies {
+			watched += p.Counts().Requests[zktest.OpGetData]
+		}
+		return watched >= waiters && len(children(t, look, path+"/locks")) == waiters && len(leasesOf(t, look, path)) == limit+1
 	})
 	quiet := func() {
 		last, since := -1, time.Now()

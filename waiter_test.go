@@ -135,7 +135,7 @@ func noGrantWhenTheClockHasRunOut(t testing.TB) {
 func noGrantOnARunOutClock(t testing.TB, of func(*Session, string) Locker) {
 	bg, path, c := context.Background(), newPath(t), admin(t)
 	others := dialShared(t, WithTimeout(10*time.Second))
-	s, p := dialProxy(t, WithTimeout(time.Second))
+	s, p := dialProxy(t, WithTimeout(2*time.Second))
 	session := s.ID()
 	first, err := of(others, path).Lock(bg)
 	require.NoError(t, err)
