@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/zkrecipes/zkrecipes"
 	"github.com/zkrecipes/zkrecipes/examples/internal/program"
 	"github.com/zkrecipes/zkrecipes/zktest"
@@ -85,6 +87,24 @@ func TestItRunsAgainInTheNextPeriod(t *testing.T) {
 	}
 	if runs != 2 {
 		t.Error(runs, "runs")
+	}
+}
+
+// A holder that does not know yet that its znode is gone finishes its work, and cannot say that it has.
+func TestALostHolderCannotMark(t *testing.T) {
+	servers := program.Servers(t)
+	session := program.Session(t, servers)
+	_, chroot, _ := zkrecipes.ParseConnectString(servers)
+	job := &Job{Session: session, Lock: zkrecipes.NewMutex(session, "/cron/report/lock"), Marker: chroot + "/cron/report/done", Every: time.Hour}
+	job.Work = func(ctx context.Context, _ zkrecipes.Token) error {
+		lease, _ := zkrecipes.LeaseFromContext(ctx)
+		return session.Conn().Delete(lease.Node(), -1)
+	}
+	if err := job.Run(t.Context(), time.Now()); !errors.Is(err, zk.ErrNoNode) {
+		t.Error(err)
+	}
+	if last, _, err := job.last(); last != "" || err != nil {
+		t.Error(last, err)
 	}
 }
 
