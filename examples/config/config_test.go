@@ -7,7 +7,9 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -92,12 +94,22 @@ func TestEditorsDoNotOverwriteEachOther(t *testing.T) {
 	_, chroot, _ := zkrecipes.ParseConnectString(servers)
 	const editors, each = 4, 5
 	var all sync.WaitGroup
+	var thinking atomic.Int32
+	think := func(c *Config) error {
+		if thinking.Add(1) != 1 {
+			t.Error("two think at once")
+		}
+		<-time.After(5 * time.Millisecond)
+		thinking.Add(-1)
+		c.Banner += "x"
+		return nil
+	}
 	for range editors {
 		session := program.Session(t, servers)
 		e := Editor{Session: session, Lock: zkrecipes.NewMutex(session, "/config/shop/lock"), Znode: chroot + "/config/shop/value"}
 		all.Go(func() {
 			for range each {
-				if err := e.Edit(t.Context(), func(c *Config) error { c.Banner += "x"; return nil }); err != nil {
+				if err := e.Edit(t.Context(), think); err != nil {
 					t.Error(err)
 				}
 			}

@@ -88,8 +88,12 @@ func TestWhoIsInTheWay(t *testing.T) {
 		ps, err := zkrecipes.Inspect(t.Context(), session, "/tenants/acme")
 		return err == nil && len(ps.Holders()) == 1
 	})
+	begin := time.Now()
 	if status, body := post(quick, "acme"); status != http.StatusLocked || !strings.Contains(body, "slow ") {
 		t.Error(status, body)
+	}
+	if d := time.Since(begin); d < 300*time.Millisecond || d > 15*time.Second {
+		t.Error("waited for", d)
 	}
 	if status, body := post(quick, "umbrella"); status != http.StatusOK || body != "1" {
 		t.Error(status, body)
