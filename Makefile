@@ -19,7 +19,7 @@ export FUZZTIME
 
 # The steps of a target have an order, and two of them may call apt-get.
 .NOTPARALLEL:
-.PHONY: help test interop test-launch torture check demo fuzz bench bench-full microbench cover rename zookeeper peers c-compiler
+.PHONY: help test interop test-launch torture check demo diagrams recording fuzz bench bench-full microbench cover rename zookeeper peers c-compiler
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | awk -F'|' '{ printf "%-22s %s\n", $$1, $$2 }'
@@ -44,6 +44,12 @@ check: ## gofmt, go vet and staticcheck only
 
 demo: ## processes contend for a lock, one is killed: the queue, live. DEMOFLAGS=-real: on a real ZooKeeper
 	$(if $(filter -real,$(DEMOFLAGS)),scripts/zookeeper )go run ./cmd/zklock demo $(DEMOFLAGS)
+
+diagrams: ## draws the pictures of docs/concepts.md
+	go run ./internal/tools/diagrams
+
+recording: ## runs the demonstration and draws what a terminal showed: docs/demo.svg
+	go run ./internal/tools/recording
 
 torture: export ZKRECIPES_TORTURE = $(DURATION)
 torture: export ZKRECIPES_TEST_SEED = $(SEED)

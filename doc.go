@@ -24,7 +24,8 @@
 //	defer lease.Release(context.WithoutCancel(ctx))
 //	err = work(lease.Context()) // ends with the lease; context.Cause says why
 //
-// or, with all of that done for you, [Do].
+// or, with all of that done for you, [Do]. In the repository docs/concepts.md has this in pictures, and docs/cookbook.md programs for what locks are mostly
+// used for.
 //
 // # When a lease ends
 //

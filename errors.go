@@ -12,14 +12,14 @@ import (
 
 // The errors that calls of this package match, beside those of ctx and of go-zookeeper (such as zk.ErrNoAuth).
 var (
-	ErrHeld         = errors.New("zkrecipes: held by another owner")
-	ErrLost         = errors.New("zkrecipes: lease lost")
-	ErrReleased     = errors.New("zkrecipes: lease released")
-	ErrUpgrade      = errors.New("zkrecipes: a read lease cannot become a write lease")
-	ErrNoLeader     = errors.New("zkrecipes: no leader")
-	ErrNoConnection = errors.New("zkrecipes: no session with the ensemble")
-	ErrInvalid      = errors.New("zkrecipes: invalid argument")
-	ErrClosed       = core.ErrClosed // the Session was closed
+	ErrHeld         = errors.New("zkrecipes: held by another owner")                    // somebody is ahead: of a Try, or when ctx ended a wait
+	ErrLost         = errors.New("zkrecipes: lease lost")                               // it ended without its holder's doing; see LostError
+	ErrReleased     = errors.New("zkrecipes: lease released")                           // it was given back
+	ErrUpgrade      = errors.New("zkrecipes: a read lease cannot become a write lease") // see RWLock
+	ErrNoLeader     = errors.New("zkrecipes: no leader")                                // nobody leads at the moment
+	ErrNoConnection = errors.New("zkrecipes: no session with the ensemble")             // none while the call could wait
+	ErrInvalid      = errors.New("zkrecipes: invalid argument")                         // a mistake in the call, its recipe, or what it finds
+	ErrClosed       = core.ErrClosed                                                    // the Session was closed
 )
 
 // Error is what a recipe's call returns. When a ctx ended the wait it matches ctx.Err(), context.Cause(ctx), and ErrHeld if somebody was ahead or

@@ -43,3 +43,44 @@ func TestLinksOfTheDocuments(t *testing.T) {
 		}
 	}
 }
+
+// The cookbook has each program of examples, and each line of code that it shows is there.
+func TestCookbookShowsThePrograms(t *testing.T) {
+	comments, spaces := regexp.MustCompile(`(^|\s)//.*`), regexp.MustCompile(`\s+`)
+	plain := func(line string) string {
+		return strings.TrimSpace(spaces.ReplaceAllString(comments.ReplaceAllString(line, ""), " "))
+	}
+	text, err := os.ReadFile("docs/cookbook.md")
+	require.NoError(t, err)
+	shown := make(map[string]bool)
+	for section := range strings.SplitSeq(string(text), "\n## ") {
+		name := regexp.MustCompile(`^.*\n\n\[examples/(\w+)\]`).FindStringSubmatch(section)
+		if name == nil {
+			continue
+		}
+		shown[name[1]] = true
+		files, err := filepath.Glob("examples/" + name[1] + "/*.go")
+		require.NoError(t, err)
+		var program strings.Builder
+		for _, file := range files {
+			code, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for line := range strings.Lines(string(code)) {
+				program.WriteString(plain(line) + "\n")
+			}
+		}
+		for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(section, -1) {
+			for line := range strings.Lines(block[1]) {
+				if line = plain(line); line != "..." {
+					require.Contains(t, program.String(), line, "of the program %s the cookbook shows what is not there", name[1])
+				}
+			}
+		}
+	}
+	programs, err := filepath.Glob("examples/*/main.go")
+	require.NoError(t, err)
+	for _, program := range programs {
+		require.True(t, shown[filepath.Base(filepath.Dir(program))], "%s is not in the cookbook", program)
+	}
+	require.Len(t, shown, len(programs))
+}

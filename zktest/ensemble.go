@@ -126,7 +126,7 @@ func (e *Ensemble) Addrs() []string {
 	return addrs
 }
 
-// Member returns the i-th server, counted from 0.
+// Server returns the i-th server, counted from 0.
 func (e *Ensemble) Server(i int) *Member { return e.servers[i] }
 
 // Servers returns all servers, running or not.

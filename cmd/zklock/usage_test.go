@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -102,6 +103,41 @@ func TestUsage(t *testing.T) {
 				require.Contains(t, z.stderr.String(), "zklock "+tc.args[0]+" -h explains the flags")
 			}
 		})
+	}
+}
+
+// Each flag that a command's help names is told apart when it has no value, or when it takes yes or no and gets something else, or a value of no such kind.
+func TestBadUseOfEveryFlag(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]string{"duration": "soon", "time": "soon", "timeout": "soon", "pause": "soon", "int": "many", "number": "many", "levels": "many"}
+	for _, c := range commands {
+		if c.hidden {
+			continue
+		}
+		help := newZklock(t, "help", c.name)
+		require.Equal(t, exitOK, help.run(t))
+		flags := regexp.MustCompile(`(?m)^  -(\S+)(?: (\S+))?(?:\t|$)`).FindAllStringSubmatch(help.stdout.String(), -1)
+		require.NotEmpty(t, flags)
+		for _, f := range flags {
+			name, kind := f[1], f[2]
+			bad := [][]string{{"-" + name}}
+			if kind == "" {
+				bad = [][]string{{"-" + name + "=perhaps"}}
+			}
+			if value := kinds[kind]; value != "" {
+				bad = append(bad, []string{"-" + name, value}, []string{"-" + name + "="})
+			}
+			for _, args := range bad {
+				t.Run(fmt.Sprint(c.name, args), func(t *testing.T) {
+					t.Parallel()
+					z := newZklock(t, append([]string{c.name}, args...)...)
+					require.Equal(t, exitUsage, z.run(t))
+					require.Empty(t, z.stdout.String())
+					require.Equal(t, 1, strings.Count(z.stderr.String(), "\n"), "one clear line: %s", z.stderr.String())
+					require.Regexp(t, `^zklock.* -`+name+`\b.*zklock `+c.name+` -h explains the flags`, z.stderr.String())
+				})
+			}
+		}
 	}
 }
 

@@ -1,6 +1,4 @@
-// Package elected is a service of which one instance works: the leader. Each has a health endpoint, by which a load balancer finds the leader, and ends
-// gracefully: what it is at is finished under its leadership, which only then passes on. elected_test.go shows that, and what happens when the network breaks.
-package elected
+package main
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package elected
+package main
 
 import (
 	"context"

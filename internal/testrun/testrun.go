@@ -44,6 +44,20 @@ func Main(m *testing.M, real []string, closers ...func() error) int {
 // Real reports whether a real ZooKeeper was asked for.
 func Real() bool { return os.Getenv("ZKTEST_REAL") != "" || os.Getenv("ZKTEST_SERVERS") != "" }
 
+// LeaveOut leaves tests out that cannot run here, and says what they need. It is for what not every machine lets anybody do; call it before Main.
+func LeaveOut(needs string, names ...string) {
+	flag.Parse()
+	skip := "^(" + strings.Join(names, "|") + ")$"
+	if s := flag.Lookup("test.skip").Value.String(); s != "" {
+		skip = s + "|" + skip
+	}
+	fmt.Printf("left out, for they need %s: %s\n", needs, strings.Join(names, " "))
+	if err := flag.Set("test.skip", skip); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
 // atOnce is how many tests run at once on the server of this process: nearly all of them wait.
 const atOnce = "16"
 

@@ -23,7 +23,7 @@ const client = "github.com/go-zookeeper/zk"
 var stdOnly = []string{"zktest"}
 
 // testOnly are the packages that only tests import, and that may need anything.
-var testOnly = []string{"internal/snapshot", "internal/testrun", "internal/zkcontainer"}
+var testOnly = []string{"examples/internal/program", "internal/snapshot", "internal/testrun", "internal/zkcontainer"}
 
 // Violations returns one line for each package of module that depends on what it must not. packages has the packages of
 // the module and everything that these depend on.
