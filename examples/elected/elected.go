@@ -29,7 +29,7 @@ func (s *Service) Run(ctx context.Context) error {
 // leadership is lost, but not when the service is asked to stop.
 func (s *Service) lead(ctx context.Context) error {
 	lease, _ := zkrecipes.LeaseFromContext(ctx)
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && lease.Err() == nil { // the ctx ends a moment after the lease
 		if err := s.Work(lease.Context(), lease.Token()); err != nil && lease.Err() == nil {
 			return err
 		}
