@@ -16,6 +16,7 @@ type Contact struct {
 	passwd  []byte
 	timeout time.Duration // negotiated on the connection in use
 	clock   leaseClock
+	glance  glance           // of Left
 	dead    int64            // the session of epoch, once it is known to be over: no clock counts for it any more
 	heard   instant          // send time of the last request that was answered at all
 	taps    map[string]*tap  // creates whose reply is awaited, by the id in their name
@@ -66,13 +67,21 @@ func (c *Contact) Epoch() Epoch {
 
 // Left returns how long the given session is still certain to live at the server; zero or less when nothing proves it.
 func (c *Contact) Left(session int64) time.Duration {
-	at := now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if session == 0 || session != c.epoch.Session || session == c.dead {
+	if session == 0 {
 		return 0
 	}
-	return c.clock.left(at)
+	if left, ok := c.glance.of(session); ok {
+		return left
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if session != c.epoch.Session || session == c.dead {
+		return 0
+	}
+	at := now()
+	left := c.clock.left(at)
+	c.glance.take(session, at, left)
+	return left
 }
 
 // end notes that a session is over. Whoever asks for its clock from now on has none; whoever asked before can be told of the end.
@@ -81,6 +90,7 @@ func (c *Contact) end(session int64) {
 	defer c.mu.Unlock()
 	if c.epoch.Session == session {
 		c.dead = session
+		c.glance.forget()
 	}
 }
 
@@ -155,6 +165,7 @@ func (c *Contact) connected(w *wire, asked int64, sent instant, r connectReply) 
 		c.up = false
 		if c.epoch.Session == asked {
 			c.dead = asked
+			c.glance.forget()
 		}
 		c.notify(signal{kind: signalExpired, epoch: Epoch{Session: asked}, lane: w.lane})
 		return false, true
@@ -171,6 +182,7 @@ func (c *Contact) connected(w *wire, asked int64, sent instant, r connectReply) 
 	c.passwd = r.passwd
 	c.timeout = time.Duration(r.timeoutMs) * time.Millisecond
 	c.clock = leaseClock{sent, c.timeout}
+	c.glance.forget()
 	c.heard = sent
 	w.epoch = c.epoch
 	c.notify(signal{kind: signalUp, epoch: c.epoch, lane: w.lane})
@@ -189,6 +201,7 @@ func (c *Contact) answered(w *wire, p pending, code int32, zxid int64, frame []b
 	}
 	if provesSession(p.op) && decidedByLeader(code) && p.sent.after(c.clock.s) {
 		c.clock = leaseClock{p.sent, c.timeout}
+		c.glance.forget()
 	}
 	if code == 0 && makesNode(p.op) && len(c.taps) > 0 {
 		for _, t := range c.tapsIn(frame) {
@@ -230,6 +243,7 @@ func (c *Contact) writing(w *wire, op int32, frame []byte) (out []*tap) {
 	}
 	if op == opClose && c.foreign && w.epoch == c.epoch {
 		c.dead = w.epoch.Session // before the server knows
+		c.glance.forget()
 		c.notify(signal{kind: signalClosing, epoch: w.epoch, lane: w.lane})
 	}
 	return out
