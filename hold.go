@@ -26,7 +26,7 @@ type hold struct {
 	joiners []*joiner
 	leases  []*Lease
 	limit   *holdLimit
-	decided chan struct{} // closed when the phase is no longer acquiring
+	decided chan struct{} // closed when the phase is no longer acquiring; nil while nobody waits for that
 
 	// Set by the grant, constant afterwards.
 	stake *stake
@@ -54,7 +54,6 @@ const (
 type joiner struct {
 	ctx    context.Context
 	spec   *lockSpec
-	outer  *Lease // the lease from which ctx descends
 	hold   *hold
 	result chan result
 	places chan int // for Trace.Waiting; the latest
@@ -67,7 +66,7 @@ type result struct {
 
 // newHold puts a hold that acquires into the table; mu is held.
 func (s *Session) newHold(key holdKey, spec *lockSpec) *hold {
-	h := &hold{s: s, key: key, spec: spec, decided: make(chan struct{})}
+	h := &hold{s: s, key: key, spec: spec}
 	s.holds[key] = h
 	return h
 }
@@ -83,8 +82,8 @@ func (s *Session) startHold(key holdKey, spec *lockSpec, try bool) *hold {
 }
 
 // join is called with mu held.
-func (h *hold) join(ctx context.Context, spec *lockSpec, outer *Lease) *joiner {
-	j := &joiner{ctx: ctx, spec: spec, outer: outer, hold: h, result: make(chan result, 1)}
+func (h *hold) join(ctx context.Context, spec *lockSpec) *joiner {
+	j := &joiner{ctx: ctx, spec: spec, hold: h, result: make(chan result, 1)}
 	if h.s.tracesWaiting {
 		j.places = make(chan int, 1)
 		if h.place > 0 { // known from before it came
@@ -97,32 +96,45 @@ func (h *hold) join(ctx context.Context, spec *lockSpec, outer *Lease) *joiner {
 
 // endHold takes a hold out of the table; mu is held.
 func (s *Session) endHold(h *hold) {
-	if h.phase == acquiring {
-		close(h.decided)
-	}
-	h.phase = over
+	h.decide(over)
 	h.limit.drop(h)
 	if s.holds[h.key] == h {
 		delete(s.holds, h.key)
 	}
 }
 
+// decide sets the phase of a hold that acquires no longer; mu is held.
+func (h *hold) decide(p phase) {
+	h.phase = p
+	if h.decided != nil {
+		close(h.decided)
+		h.decided = nil
+	}
+}
+
+// untilDecided is closed when an acquiring hold is decided; mu is held.
+func (h *hold) untilDecided() <-chan struct{} {
+	if h.decided == nil {
+		h.decided = make(chan struct{})
+	}
+	return h.decided
+}
+
 // stand makes an acquiring hold one that is held, and wakes who waits for it; mu is held.
 func (h *hold) stand(st *stake) {
-	h.phase = held
+	h.decide(held)
 	h.stake = st
 	st.holds = append(st.holds, h)
-	close(h.decided)
 	h.s.engine.Hold()
 	for _, j := range h.joiners {
-		j.result <- result{lease: h.grant(j.ctx, j.spec, j.outer)}
+		j.result <- result{lease: h.grant(j.ctx, j.spec)}
 	}
 	h.joiners = nil
 }
 
 // grant makes a lease of a held hold; mu is held.
-func (h *hold) grant(ctx context.Context, spec *lockSpec, outer *Lease) *Lease {
-	l := newLease(ctx, h, outer)
+func (h *hold) grant(ctx context.Context, spec *lockSpec) *Lease {
+	l := newLease(ctx, h.s, h)
 	h.leases = append(h.leases, l)
 	if d := spec.cfg.maxHold; d > 0 {
 		h.limit.tighten(d)
@@ -317,23 +329,29 @@ func (s *Session) letGo(h *hold) {
 // give is Lease.Release, without the wait for the end of the znode.
 func (s *Session) give(l *Lease, call hooker) {
 	h := l.hold
-	s.ask(h)
 	s.mu.Lock()
+	tell := s.check(h)
 	// Before the delete is sent: who works under the lease's ctx is told before the next one can be granted.
-	if !l.finish(ErrReleased) {
-		s.mu.Unlock()
-		return
-	}
-	h.leases = slices.DeleteFunc(h.leases, func(o *Lease) bool { return o == l })
-	if len(h.leases) == 0 {
-		s.endHold(h)
-		s.letGo(h)
-		if len(h.stake.holds) == 0 { // else the znode goes with the other hold on it
-			l.leaving = h.stake
+	given := l.finish(ErrReleased)
+	if given {
+		i := len(h.leases) - 1 // mostly: who entered last leaves first
+		for h.leases[i] != l {
+			i--
+		}
+		h.leases = slices.Delete(h.leases, i, i+1)
+		if len(h.leases) == 0 {
+			s.endHold(h)
+			s.letGo(h)
+			if len(h.stake.holds) == 0 { // else the znode goes with the other hold on it
+				l.leaving = h.stake
+			}
 		}
 	}
 	s.mu.Unlock()
-	if !l.inSemaphore() {
+	if tell != nil {
+		tell()
+	}
+	if given && !l.inSemaphore() {
 		s.released(l, call)
 	}
 }

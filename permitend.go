@@ -14,7 +14,7 @@ func (p *permits) offer() verdict {
 	for range p.n - 1 {
 		key := p.h.key
 		key.permit = permitNo.Add(1)
-		holds = append(holds, &hold{s: s, key: key, spec: p.h.spec, limit: p.h.limit, decided: make(chan struct{})})
+		holds = append(holds, &hold{s: s, key: key, spec: p.h.spec, limit: p.h.limit})
 	}
 	own := make([]*core.Sub, p.n)
 	for i, m := range p.made {
@@ -40,11 +40,11 @@ func (p *permits) offer() verdict {
 		}
 		h.token = Token(p.made[i].Token)
 		h.stand(newStake(h, p.made[i], own[i]))
-		parts = append(parts, h.grant(j.ctx, j.spec, j.outer))
+		parts = append(parts, h.grant(j.ctx, j.spec))
 	}
 	lease := parts[0]
 	if p.n > 1 {
-		lease = newGroup(j.ctx, s, p.m.spec.path, j.outer, parts, p.n)
+		lease = newGroup(j.ctx, s, p.m.spec.path, parts, p.n)
 	}
 	for _, h := range holds {
 		p.looks = append(p.looks, h.look)
