@@ -45,7 +45,7 @@ type contender struct {
 	data   []byte
 	try    bool // list first, create only if nothing is in the way, never wait
 	client client
-	stop   context.CancelFunc // ends ctx
+	quit   quit // ctx
 
 	// Of the running step alone.
 	made    *core.Created
@@ -87,19 +87,20 @@ const (
 )
 
 func newContender(e *core.Engine, dir, marker string, data []byte, try bool, cl client) *contender {
-	c := &contender{marker: marker, data: data, try: try, client: cl}
-	ctx, stop := context.WithCancel(e.Context())
-	c.directory, c.stop = directory{e, dir, ctx}, stop
-	c.machine = machine{start: e.Go, step: c.step, ended: stop}
+	c := &contender{marker: marker, data: data, try: try, client: cl, quit: newQuit()}
+	c.directory = directory{e, dir, &c.quit}
+	c.machine = machine{on: e, of: c}
 	e.Enter()
 	return c
 }
 
 // cancel ends a contender whose client has gone: its znode is removed as soon as the step under way has noticed.
 func (c *contender) cancel() {
-	c.stop()
+	c.quit.end()
 	c.wake()
 }
+
+func (c *contender) ended() { c.quit.end() }
 
 func (c *contender) joinable(try bool) bool { return !try && !c.try }
 

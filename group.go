@@ -139,7 +139,7 @@ func giveBack(parts []*Lease, call hooker) {
 }
 
 // gone waits for all parts. That one was lost which the group could do without is no error.
-func (g *group) gone(ctx, limit context.Context) error {
+func (g *group) gone(ctx context.Context, limit <-chan struct{}) error {
 	if err := g.lease.end.Load().err; err != ErrReleased {
 		return err
 	}

@@ -25,7 +25,7 @@ type hold struct {
 	seeker  seeker
 	joiners []*joiner
 	leases  []*Lease
-	limit   *holdLimit
+	limit   *holdLimit    // nil for none
 	decided chan struct{} // closed when the phase is no longer acquiring; nil while nobody waits for that
 
 	// Set by the grant, constant afterwards.
@@ -33,6 +33,10 @@ type hold struct {
 	token Token
 
 	place int // what Trace.Waiting was last told
+
+	// Room for one of each, which is all that most holds ever have.
+	joiner [1]*joiner
+	lease  [1]*Lease
 }
 
 // A seeker obtains the znode of a hold: a contender, or a nest.
@@ -74,7 +78,6 @@ func (s *Session) newHold(key holdKey, spec *lockSpec) *hold {
 // startHold starts a hold that queues; mu is held.
 func (s *Session) startHold(key holdKey, spec *lockSpec, try bool) *hold {
 	h := s.newHold(key, spec)
-	h.limit = &holdLimit{s: s, holds: []*hold{h}}
 	c := newContender(s.engine, spec.dir, spec.marker, spec.data(key.owner), try, h)
 	h.seeker = c
 	c.wake()
@@ -84,6 +87,9 @@ func (s *Session) startHold(key holdKey, spec *lockSpec, try bool) *hold {
 // join is called with mu held.
 func (h *hold) join(ctx context.Context, spec *lockSpec) *joiner {
 	j := &joiner{ctx: ctx, spec: spec, hold: h, result: make(chan result, 1)}
+	if h.joiners == nil {
+		h.joiners = h.joiner[:0]
+	}
 	if h.s.tracesWaiting {
 		j.places = make(chan int, 1)
 		if h.place > 0 { // known from before it came
@@ -129,15 +135,18 @@ func (h *hold) stand(st *stake) {
 	for _, j := range h.joiners {
 		j.result <- result{lease: h.grant(j.ctx, j.spec)}
 	}
-	h.joiners = nil
+	h.joiners, h.joiner[0] = nil, nil
 }
 
 // grant makes a lease of a held hold; mu is held.
 func (h *hold) grant(ctx context.Context, spec *lockSpec) *Lease {
 	l := newLease(ctx, h.s, h)
+	if h.leases == nil {
+		h.leases = h.lease[:0]
+	}
 	h.leases = append(h.leases, l)
 	if d := spec.cfg.maxHold; d > 0 {
-		h.limit.tighten(d)
+		h.limited().tighten(d)
 	}
 	return l
 }

@@ -210,17 +210,25 @@ func (l *Lease) awaitGone(ctx context.Context) error {
 	if err := l.end.Load().err; l.group == nil && (err != ErrReleased || l.leaving == nil) { // nothing to wait for
 		return l.gone(ctx, nil)
 	}
-	var longest time.Duration
-	for _, leaf := range l.leaves() {
-		longest = max(longest, leaf.hold.s.engine.Timeout())
-	}
-	limit, cancel := context.WithTimeout(context.Background(), longest)
-	defer cancel()
-	return l.gone(ctx, limit)
+	over := make(chan struct{})
+	limit := time.AfterFunc(l.longest(), func() { close(over) })
+	defer limit.Stop()
+	return l.gone(ctx, over)
 }
 
-// gone waits for the outcome of give until limit ends.
-func (l *Lease) gone(ctx, limit context.Context) error {
+// longest is how long one of its sessions can live.
+func (l *Lease) longest() (d time.Duration) {
+	if l.group == nil {
+		return l.hold.s.engine.Timeout()
+	}
+	for _, p := range l.group.parts {
+		d = max(d, p.longest())
+	}
+	return d
+}
+
+// gone waits for the outcome of give until limit is closed.
+func (l *Lease) gone(ctx context.Context, limit <-chan struct{}) error {
 	if l.group != nil {
 		return l.group.gone(ctx, limit)
 	}
@@ -267,7 +275,7 @@ func (l *Lease) join(g *group) {
 }
 
 // awaitEnd waits until the znode on which the lease stood last is gone; nil for one on which others stand.
-func (l *Lease) awaitEnd(ctx, limit context.Context, st *stake) error {
+func (l *Lease) awaitEnd(ctx context.Context, limit <-chan struct{}, st *stake) error {
 	if st == nil {
 		return nil
 	}
@@ -279,7 +287,7 @@ func (l *Lease) awaitEnd(ctx, limit context.Context, st *stake) error {
 		case <-st.ended:
 		case <-ctx.Done(): // a read that is being made beside it keeps it
 			return l.unfinished(ctx)
-		case <-limit.Done():
+		case <-limit:
 			return l.unfinished(context.Background())
 		}
 	}
@@ -300,7 +308,7 @@ func (l *Lease) awaitEnd(ctx, limit context.Context, st *stake) error {
 		return &Error{Op: "release", Path: l.Path(), Err: err}
 	case <-ctx.Done():
 		return l.unfinished(ctx)
-	case <-limit.Done():
+	case <-limit:
 		return l.unfinished(context.Background())
 	}
 }

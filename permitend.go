@@ -131,6 +131,8 @@ func (p *permits) close() {
 	}
 }
 
+func (p *permits) ended() { p.stop() }
+
 func (p *permits) cancel() {
 	p.stop()
 	p.queueMu.Lock()

@@ -49,6 +49,7 @@ const (
 
 // A tap waits for one create: when its frame is out, and under which zxid it was answered.
 type tap struct {
+	id   []byte
 	sent chan struct{} // closed just after the frame was handed to the socket
 	zxid int64
 }
@@ -127,7 +128,7 @@ func (c *Contact) takeFormer(session int64) []byte {
 
 // tap registers a create whose name carries id; untap returns what was seen.
 func (c *Contact) tap(id string) *tap {
-	t := &tap{sent: make(chan struct{})}
+	t := &tap{id: []byte(id), sent: make(chan struct{})}
 	c.mu.Lock()
 	c.taps[id] = t
 	c.mu.Unlock()
@@ -144,9 +145,10 @@ func (c *Contact) untap(id string) (zxid int64) {
 	return zxid
 }
 
-func (c *Contact) tapsIn(frame []byte) (found []*tap) {
-	for id, t := range c.taps {
-		if bytes.Contains(frame, []byte(id)) {
+// tapsIn appends the taps of the creates in a frame; mu is held.
+func (c *Contact) tapsIn(found []*tap, frame []byte) []*tap {
+	for _, t := range c.taps {
+		if bytes.Contains(frame, t.id) {
 			found = append(found, t)
 		}
 	}
@@ -204,7 +206,8 @@ func (c *Contact) answered(w *wire, p pending, code int32, zxid int64, frame []b
 		c.glance.forget()
 	}
 	if code == 0 && makesNode(p.op) && len(c.taps) > 0 {
-		for _, t := range c.tapsIn(frame) {
+		var room [1]*tap
+		for _, t := range c.tapsIn(room[:0], frame) {
 			t.zxid = zxid
 		}
 	}
@@ -231,15 +234,15 @@ func (c *Contact) disconnected(w *wire, err error) {
 	}
 }
 
-// writing notes what the client is about to send, and returns the taps to close when it is out.
-func (c *Contact) writing(w *wire, op int32, frame []byte) (out []*tap) {
+// writing notes what the client is about to send, and appends the taps to close when it is out.
+func (c *Contact) writing(out []*tap, w *wire, op int32, frame []byte) []*tap {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if setsWatch(op) && frame[len(frame)-1] == 1 && w.epoch == c.epoch {
 		c.watched = true
 	}
 	if makesNode(op) && len(c.taps) > 0 {
-		out = c.tapsIn(frame)
+		out = c.tapsIn(out, frame)
 	}
 	if op == opClose && c.foreign && w.epoch == c.epoch {
 		c.dead = w.epoch.Session // before the server knows
