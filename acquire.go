@@ -222,8 +222,8 @@ func (s *Session) wait(ctx context.Context, op string, j *joiner) (*Lease, error
 	h := j.hold
 	for {
 		select {
-		case r := <-j.result:
-			return j.take(op, r)
+		case <-j.done:
+			return j.take(op)
 		case ahead := <-j.places:
 			for _, t := range s.cfg.trace {
 				if t.Waiting != nil {
@@ -235,7 +235,8 @@ func (s *Session) wait(ctx context.Context, op string, j *joiner) (*Lease, error
 			i := slices.Index(h.joiners, j)
 			if i < 0 { // the result is on its way, and what was granted is the caller's
 				s.mu.Unlock()
-				return j.take(op, <-j.result)
+				<-j.done
+				return j.take(op)
 			}
 			h.joiners = slices.Delete(h.joiners, i, i+1)
 			if len(h.joiners) == 0 {
@@ -248,7 +249,8 @@ func (s *Session) wait(ctx context.Context, op string, j *joiner) (*Lease, error
 	}
 }
 
-func (j *joiner) take(op string, r result) (*Lease, error) {
+func (j *joiner) take(op string) (*Lease, error) {
+	r := j.result
 	if e, ok := r.err.(*Error); ok { // the contender's, which knows who is ahead but not who asked
 		return nil, j.hold.s.heldError(op, j.spec, e.Ahead)
 	}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/zkrecipes/zkrecipes/internal/core"
 	"github.com/zkrecipes/zkrecipes/internal/znode"
 )
@@ -14,10 +16,11 @@ const mostNamed = 16
 // An aheadNote is who was in a waiter's way when it last looked. It is read when the wait ends in an error, if ever, and every waiter has one: it is kept
 // packed.
 type aheadNote struct {
-	mu      sync.Mutex
-	count   int       // of all in the way
-	names   []byte    // of those who are named, packed, nearest first
-	nearest core.Node // without a Stat while it has not been read
+	mu    sync.Mutex
+	count int      // of all in the way
+	names []byte   // of those who are named, packed, nearest first
+	data  []byte   // of the nearest,
+	stat  *zk.Stat // nil while it has not been read
 }
 
 // note remembers who is ahead, the last one nearest. That is read when its watch is set; before, without a Stat, what is known of it stays.
@@ -31,7 +34,7 @@ func (a *aheadNote) note(ahead []znode.Name, nearest core.Node) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if nearest.Stat != nil || !znode.FirstPacked(a.names, last) {
-		a.nearest = nearest
+		a.data, a.stat = nearest.Data, nearest.Stat
 	}
 	if a.count = len(ahead); !slices.Equal(a.names, names) {
 		a.names = slices.Clone(names)
@@ -49,8 +52,8 @@ func (a *aheadNote) participants(dir string) Participants {
 		n, _ := znode.Parse(raw, queueMarkers...)
 		ps = append(ps, inQueue(dir, n, a.count-1-len(ps)))
 	}
-	if len(ps) > 0 && a.nearest.Stat != nil {
-		ps[0].fill(slices.Clone(a.nearest.Data), a.nearest.Stat)
+	if len(ps) > 0 && a.stat != nil {
+		ps[0].fill(slices.Clone(a.data), a.stat)
 	}
 	return ps
 }

@@ -43,18 +43,18 @@ type contender struct {
 	machine
 	marker string
 	data   []byte
-	try    bool // list first, create only if nothing is in the way, never wait
 	client client
 	quit   quit // ctx
 
 	// Of the running step alone.
 	made    *core.Created
 	own     *core.Sub
-	revoked bool
 	leaving core.Leaving // as of before the last list was asked for
 	pred    *predecessor // the nearest in the way
 	alone   core.Epoch   // where it is the only one in the way, see foresee
 
+	try      bool        // list first, create only if nothing is in the way, never wait
+	revoked  bool        // of the running step
 	ownWoken atomic.Bool // an event for the own znode came since its watch was last set
 
 	ahead aheadNote
@@ -87,7 +87,7 @@ const (
 )
 
 func newContender(e *core.Engine, dir, marker string, data []byte, try bool, cl client) *contender {
-	c := &contender{marker: marker, data: data, try: try, client: cl, quit: newQuit()}
+	c := &contender{marker: marker, data: data, try: try, client: cl}
 	c.directory = directory{e, dir, &c.quit}
 	c.machine = machine{on: e, of: c}
 	e.Enter()
@@ -100,6 +100,7 @@ func (c *contender) cancel() {
 	c.wake()
 }
 
+func (c *contender) idle()  { c.quit.rest() }
 func (c *contender) ended() { c.quit.end() }
 
 func (c *contender) joinable(try bool) bool { return !try && !c.try }
@@ -343,8 +344,10 @@ func (c *contender) wait(p place, listed core.Epoch) (bool, error) {
 	nearest := ahead[len(ahead)-1].Raw
 	if c.pred == nil || c.pred.name != nearest {
 		c.unwatch()
-		pred := &predecessor{name: nearest}
-		pred.sub = c.e.Watch(znode.Join(c.dir, nearest), core.Data, func(w core.Wake) {
+		pred := new(predecessor)
+		path := znode.Join(c.dir, nearest)
+		pred.name = path[len(path)-len(nearest):] // nothing of a list is kept
+		pred.sub = c.e.Watch(path, core.Data, func(w core.Wake) {
 			if w == core.Deleted {
 				pred.deleted.Store(true)
 			}

@@ -37,6 +37,7 @@ type hold struct {
 	// Room for one of each, which is all that most holds ever have.
 	joiner [1]*joiner
 	lease  [1]*Lease
+	first  joiner
 }
 
 // A seeker obtains the znode of a hold: a contender, or a nest.
@@ -54,13 +55,19 @@ const (
 	over
 )
 
-// A joiner is one call that waits for a hold. Its channel takes the one result; who sends it has taken it out of the hold under Session.mu.
+// A joiner is one call that waits for a hold, for its one result; who sends that has taken it out of the hold under Session.mu.
 type joiner struct {
 	ctx    context.Context
 	spec   *lockSpec
 	hold   *hold
-	result chan result
 	places chan int // for Trace.Waiting; the latest
+	done   chan struct{}
+	result result // set before done is closed
+}
+
+func (j *joiner) send(r result) {
+	j.result = r
+	close(j.done)
 }
 
 type result struct {
@@ -86,7 +93,11 @@ func (s *Session) startHold(key holdKey, spec *lockSpec, try bool) *hold {
 
 // join is called with mu held.
 func (h *hold) join(ctx context.Context, spec *lockSpec) *joiner {
-	j := &joiner{ctx: ctx, spec: spec, hold: h, result: make(chan result, 1)}
+	j := &h.first
+	if j.hold != nil { // others came, or it has left
+		j = new(joiner)
+	}
+	*j = joiner{ctx: ctx, spec: spec, hold: h, done: make(chan struct{})}
 	if h.joiners == nil {
 		h.joiners = h.joiner[:0]
 	}
@@ -133,7 +144,7 @@ func (h *hold) stand(st *stake) {
 	st.holds = append(st.holds, h)
 	h.s.engine.Hold()
 	for _, j := range h.joiners {
-		j.result <- result{lease: h.grant(j.ctx, j.spec)}
+		j.send(result{lease: h.grant(j.ctx, j.spec)})
 	}
 	h.joiners, h.joiner[0] = nil, nil
 }
@@ -197,7 +208,7 @@ func (h *hold) failed(err error) {
 // refuse sends every joiner the error; mu is held.
 func (h *hold) refuse(err error) {
 	for _, j := range h.joiners {
-		j.result <- result{err: err}
+		j.send(result{err: err})
 	}
 	h.joiners = nil
 }

@@ -130,7 +130,7 @@ func (l *Lease) Revoked() <-chan struct{} {
 	if l.group != nil {
 		return l.group.revoked
 	}
-	return l.hold.stake.revoked
+	return l.hold.stake.revoked.channel()
 }
 
 // Path returns the recipe's path, inside the namespace; of a MultiLock those of its members, joined by commas.
@@ -280,11 +280,9 @@ func (l *Lease) awaitEnd(ctx context.Context, limit <-chan struct{}, st *stake) 
 		return nil
 	}
 	// What has happened counts more than a ctx that has ended.
-	select {
-	case <-st.ended:
-	default:
+	if !st.ended.isClosed() {
 		select {
-		case <-st.ended:
+		case <-st.ended.channel():
 		case <-ctx.Done(): // a read that is being made beside it keeps it
 			return l.unfinished(ctx)
 		case <-limit:

@@ -3,7 +3,6 @@ package zkrecipes
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/zkrecipes/zkrecipes/internal/core"
@@ -33,7 +32,8 @@ func (m *machine) wake() {
 // A stepper is what a machine takes the steps of.
 type stepper interface {
 	step() (over bool) // looks until there is nothing to do but wait, or for good
-	ended()            // called behind the last step
+	idle()             // called behind one after which it waits; it must not block
+	ended()            // called behind the last one
 }
 
 // Run is the Engine's.
@@ -46,6 +46,9 @@ func (m *machine) Run() {
 		m.mu.Lock()
 		if over || !m.again {
 			m.over, m.running = over, false
+			if !over {
+				m.of.idle()
+			}
 			m.mu.Unlock()
 			if over {
 				m.of.ended()
@@ -57,29 +60,19 @@ func (m *machine) Run() {
 }
 
 // A quit is a ctx that ends by its own end alone. One of package context is four objects, and a place in a table of the Engine's, for each waiter. What is done
-// with it ends with the Engine as well: requests do, and Close ends all that wait.
-type quit struct {
-	done chan struct{}
-	over atomic.Bool
-}
+// with it ends with the Engine as well: requests do, and Close ends all that wait. Its channel is there while something is done; an idle waiter has none.
+type quit struct{ over lateChan }
 
-func newQuit() quit { return quit{done: make(chan struct{})} }
-
-func (q *quit) end() {
-	if q.over.CompareAndSwap(false, true) {
-		close(q.done)
-	}
-}
+func (q *quit) end()  { q.over.close() }
+func (q *quit) rest() { q.over.drop() }
 
 func (q *quit) Deadline() (time.Time, bool) { return time.Time{}, false }
-func (q *quit) Done() <-chan struct{}       { return q.done }
 func (q *quit) Value(any) any               { return nil }
+func (q *quit) Done() <-chan struct{}       { return q.over.channel() }
 
 func (q *quit) Err() error {
-	select {
-	case <-q.done:
+	if q.over.isClosed() {
 		return context.Canceled
-	default:
-		return nil
 	}
+	return nil
 }

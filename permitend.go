@@ -30,7 +30,7 @@ func (p *permits) offer() verdict {
 		return v
 	}
 	j := p.h.joiners[0]
-	p.h.joiners = nil
+	p.h.joiners, p.h.joiner[0] = nil, nil
 	var parts []*Lease
 	for i, h := range holds {
 		if i > 0 {
@@ -50,7 +50,7 @@ func (p *permits) offer() verdict {
 		p.looks = append(p.looks, h.look)
 	}
 	p.leaveQueue() // the caller's next call finds it on its way out
-	j.result <- result{lease: lease}
+	j.send(result{lease: lease})
 	return grantTaken
 }
 
@@ -131,6 +131,7 @@ func (p *permits) close() {
 	}
 }
 
+func (p *permits) idle()  {}
 func (p *permits) ended() { p.stop() }
 
 func (p *permits) cancel() {

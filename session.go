@@ -299,7 +299,7 @@ func (s *Session) Close() error {
 		case acquiring:
 			s.endHold(h)
 			for _, j := range h.joiners {
-				j.result <- result{err: ErrClosed}
+				j.send(result{err: ErrClosed})
 			}
 			h.joiners = nil
 			h.seeker.cancel()

@@ -298,7 +298,8 @@ func TestNoGrantAfterTheLossWasTold(t *testing.T) {
 			s.engine.Leave()
 			return v
 		}
-		_ = (<-j.result).lease.Release(within(t, time.Second))
+		<-j.done
+		_ = j.result.lease.Release(within(t, time.Second))
 		return v
 	}
 	t.Run("expired", func(t *testing.T) {

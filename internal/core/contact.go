@@ -47,9 +47,11 @@ const (
 	signalClosed                    // and a server answered that
 )
 
+const idLen = 36 // of a UUID
+
 // A tap waits for one create: when its frame is out, and under which zxid it was answered.
 type tap struct {
-	id   []byte
+	id   [idLen]byte
 	sent chan struct{} // closed just after the frame was handed to the socket
 	zxid int64
 }
@@ -128,7 +130,8 @@ func (c *Contact) takeFormer(session int64) []byte {
 
 // tap registers a create whose name carries id; untap returns what was seen.
 func (c *Contact) tap(id string) *tap {
-	t := &tap{id: []byte(id), sent: make(chan struct{})}
+	t := &tap{sent: make(chan struct{})}
+	copy(t.id[:], id)
 	c.mu.Lock()
 	c.taps[id] = t
 	c.mu.Unlock()
@@ -148,7 +151,7 @@ func (c *Contact) untap(id string) (zxid int64) {
 // tapsIn appends the taps of the creates in a frame; mu is held.
 func (c *Contact) tapsIn(found []*tap, frame []byte) []*tap {
 	for _, t := range c.taps {
-		if bytes.Contains(frame, t.id) {
+		if bytes.Contains(frame, t.id[:]) {
 			found = append(found, t)
 		}
 	}

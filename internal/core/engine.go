@@ -232,13 +232,15 @@ func (e *Engine) Soon(t Task) bool {
 		e.tasks = append(e.tasks, t)
 	default:
 		e.working++
-		e.wg.Go(func() { e.work(t) })
+		e.wg.Add(1)
+		go e.work(t)
 	}
 	return true
 }
 
 // work runs t, and then what has come to wait.
 func (e *Engine) work(t Task) {
+	defer e.wg.Done()
 	for {
 		t.Run()
 		e.mu.Lock()

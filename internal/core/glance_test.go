@@ -88,3 +88,42 @@ func TestAGlanceIsNeverLate(t *testing.T) {
 		require.Greater(t, over, 5)
 	}
 }
+
+// What ends a session, or its proof, is not waited for until a glance is too old.
+func TestAGlanceIsForgottenWithTheSession(t *testing.T) {
+	const session = 7
+	since := monotonicSince
+	t.Cleanup(func() { monotonicSince = since })
+	reply := connectReply{timeoutMs: 6000, session: session}
+	for name, over := range map[string]func(c *Contact, w *wire){
+		"it was told that it is over":     func(c *Contact, _ *wire) { c.end(session) },
+		"a server says so":                func(c *Contact, w *wire) { c.connected(w, session, now(), connectReply{}) },
+		"another one in its place":        func(c *Contact, w *wire) { c.connected(w, session, now(), connectReply{timeoutMs: 6000, session: 8}) },
+		"its client closes it":            func(c *Contact, w *wire) { c.foreign = true; c.writing(nil, w, opClose, nil) },
+		"an adopted connection forgot it": func(c *Contact, _ *wire) { c.observe(0, false) },
+		"an adopted one has another":      func(c *Contact, _ *wire) { c.observe(8, true) },
+		"an adopted one was answered so":  func(c *Contact, _ *wire) { c.expired(session) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := origin
+			monotonicSince = func(time.Time) time.Duration { return at.Sub(origin) } // it stands still
+			c, w := NewContact(), &wire{lane: new(lane)}
+			c.connected(w, 0, now(), reply)
+			require.Positive(t, c.Left(session))
+			at = at.Add(time.Duration(c.glance.at.Load()))
+			_, ok := c.glance.of(session)
+			require.True(t, ok)
+			over(c, w)
+			require.Zero(t, c.Left(session))
+		})
+	}
+	t.Run("a timeout that is shorter", func(t *testing.T) {
+		c, w := NewContact(), &wire{lane: new(lane)}
+		c.connected(w, 0, now(), reply)
+		require.Positive(t, c.Left(session))
+		at := time.Duration(c.glance.at.Load())
+		monotonicSince = func(time.Time) time.Duration { return at }
+		c.connected(w, session, now(), connectReply{timeoutMs: 600, session: session})
+		require.LessOrEqual(t, c.Left(session), 400*time.Millisecond)
+	})
+}

@@ -102,6 +102,9 @@ func (e *Engine) Watch(path string, kind Kind, fn func(Wake)) *Sub {
 		w = new(watch)
 		h.m[s.key] = w
 	}
+	if len(w.subs) > 0 {
+		s.key.path = w.subs[0].key.path // one and the same for all who wait for it
+	}
 	s.at, w.subs = len(w.subs), append(w.subs, s)
 	s.postpone(time.Since(h.began))
 	if h.sweep == nil {
