@@ -28,6 +28,7 @@ func TestContextOfALeaseWhenItIsAskedForLate(t *testing.T) {
 	again, err := NewMutex(s, path).Lock(held.Context())
 	require.NoError(t, err)
 	require.NoError(t, again.Release(context.Background()))
+	require.Nil(t, again.made.Load(), "nobody has asked")
 	late := again.Context()
 	require.ErrorIs(t, context.Cause(late), ErrReleased)
 	require.Equal(t, "value", late.Value(key{}))
@@ -35,8 +36,10 @@ func TestContextOfALeaseWhenItIsAskedForLate(t *testing.T) {
 
 	again, err = NewMutex(s, path).Lock(held.Context())
 	require.NoError(t, err)
+	early := held.Context()
 	require.NoError(t, admin(t).Delete(held.Node(), -1))
-	eventually(t, 5*time.Second, "it is told", func() bool { return again.end.Load() != nil })
+	eventually(t, 5*time.Second, "it is told", func() bool { return again.end.Load() != nil && held.end.Load() != nil })
+	require.ErrorIs(t, context.Cause(early), ErrLost, "before anybody asks again")
 	for _, l := range []*Lease{again, held} {
 		require.ErrorIs(t, context.Cause(l.Context()), ErrLost)
 		select {
@@ -82,8 +85,8 @@ func TestContextOfALeaseThatEndsMeanwhile(t *testing.T) {
 		begin.Done()
 		wg.Wait()
 		for _, ctx := range ctxs {
-			require.Same(t, l.Context(), ctx)
 			require.ErrorIs(t, context.Cause(ctx), ErrReleased)
+			require.Same(t, l.Context(), ctx)
 		}
 	}
 	require.NoError(t, held.Release(bg))
