@@ -127,13 +127,12 @@ func (s *Session) acquireOne(ctx context.Context, op string, spec *lockSpec, try
 	if err != nil {
 		return fail(err)
 	}
-	outer, _ := LeaseFromContext(ctx) // here, because ctx may be of a type of the caller's own, whose code runs under no lock of ours
 	for {
 		if ctx.Err() != nil {
 			return fail(ended(ctx, s.noSession() != nil, s.engine.DialError(), nil, 0))
 		}
 		s.mu.Lock()
-		e := s.enter(ctx, key, spec, outer, try)
+		e := s.enter(ctx, key, spec, try)
 		s.mu.Unlock()
 		switch {
 		case e.err != nil:
@@ -148,7 +147,7 @@ func (s *Session) acquireOne(ctx context.Context, op string, spec *lockSpec, try
 			e.tell()
 		default:
 			select {
-			case <-e.first.decided:
+			case <-e.decided:
 			case <-ctx.Done():
 				return nil, s.endedBehind(ctx, op, spec, e.first)
 			}
@@ -162,27 +161,35 @@ func (s *Session) endedBehind(ctx context.Context, op string, spec *lockSpec, h 
 	return &Error{Op: op, Path: spec.path, Ahead: ahead, Err: ended(ctx, s.noSession() != nil, s.engine.DialError(), ahead, spec.reenters())}
 }
 
-// An entry is what a call found. One of its fields is set.
+// An entry is what a call found: one of these.
 type entry struct {
 	lease  *Lease
 	joiner *joiner
 	err    error
-	first  *hold  // wait until it is decided, and look again
 	tell   func() // a loss to be told before the next look
+
+	first   *hold           // wait until it is decided, and look again
+	decided <-chan struct{} // then
 }
 
-// enter looks at the owner's standing and takes the step that the table of acquire has for it; mu is held.
-func (s *Session) enter(ctx context.Context, key holdKey, spec *lockSpec, outer *Lease, try bool) (e entry) {
-	h, other := s.holds[key], s.holds[key.other()]
+// enter looks at the owner's standing and takes the step that the table of acquire has for it; mu is held. ctx may be of a type of the caller's own, whose code
+// runs under no lock of ours: it is only kept.
+func (s *Session) enter(ctx context.Context, key holdKey, spec *lockSpec, try bool) (e entry) {
 	if s.closed {
 		e.err = ErrClosed
 		return e
 	}
-	for _, standing := range []*hold{h, other} {
-		if standing != nil {
-			if e.tell = s.check(standing); e.tell != nil {
-				return e
-			}
+	h := s.holds[key]
+	if h != nil && h.phase == held {
+		if e.tell = s.check(h); e.tell == nil {
+			e.lease = h.grant(ctx, spec)
+		}
+		return e
+	}
+	other := s.holds[key.other()]
+	if other != nil {
+		if e.tell = s.check(other); e.tell != nil {
+			return e
 		}
 	}
 	acquires := h
@@ -190,24 +197,22 @@ func (s *Session) enter(ctx context.Context, key holdKey, spec *lockSpec, outer 
 		acquires = other
 	}
 	switch {
-	case h != nil && h.phase == held:
-		e.lease = h.grant(ctx, spec, outer)
 	case h != nil && h.seeker.joinable(try):
-		e.joiner = h.join(ctx, spec, outer)
+		e.joiner = h.join(ctx, spec)
 	case acquires != nil && try:
 		e.err = also("held by another owner: an earlier call of the same owner is still waiting", ErrHeld)
 	case acquires != nil: // the other mode, or a TryLock, which may be refused, as this call must not be
-		e.first = acquires
+		e.first, e.decided = acquires, acquires.untilDecided()
 	case other != nil && !key.shared:
 		e.err = also(strconv.Quote(string(key.owner))+" holds a read lease: release it first, or take the write lock before the read lock", ErrUpgrade)
 	case other != nil:
 		if h = s.startUnder(other, key, spec); h.phase == held {
-			e.lease = h.grant(ctx, spec, outer)
+			e.lease = h.grant(ctx, spec)
 		} else {
-			e.joiner = h.join(ctx, spec, outer)
+			e.joiner = h.join(ctx, spec)
 		}
 	default:
-		e.joiner = s.startHold(key, spec, try).join(ctx, spec, outer)
+		e.joiner = s.startHold(key, spec, try).join(ctx, spec)
 	}
 	return e
 }
@@ -217,8 +222,8 @@ func (s *Session) wait(ctx context.Context, op string, j *joiner) (*Lease, error
 	h := j.hold
 	for {
 		select {
-		case r := <-j.result:
-			return j.take(op, r)
+		case <-j.done:
+			return j.take(op)
 		case ahead := <-j.places:
 			for _, t := range s.cfg.trace {
 				if t.Waiting != nil {
@@ -230,7 +235,8 @@ func (s *Session) wait(ctx context.Context, op string, j *joiner) (*Lease, error
 			i := slices.Index(h.joiners, j)
 			if i < 0 { // the result is on its way, and what was granted is the caller's
 				s.mu.Unlock()
-				return j.take(op, <-j.result)
+				<-j.done
+				return j.take(op)
 			}
 			h.joiners = slices.Delete(h.joiners, i, i+1)
 			if len(h.joiners) == 0 {
@@ -243,7 +249,8 @@ func (s *Session) wait(ctx context.Context, op string, j *joiner) (*Lease, error
 	}
 }
 
-func (j *joiner) take(op string, r result) (*Lease, error) {
+func (j *joiner) take(op string) (*Lease, error) {
+	r := j.result
 	if e, ok := r.err.(*Error); ok { // the contender's, which knows who is ahead but not who asked
 		return nil, j.hold.s.heldError(op, j.spec, e.Ahead)
 	}

@@ -147,7 +147,7 @@ func (b *book) after(a *actor, l *Lease, later string) {
 		err = l.Err()
 	}
 	if !errors.Is(err, ErrLost) {
-		b.note("%s, token %d, session %#x, granted %v ago: refused as old at %v, after %s: %v", a.name, l.Token(), l.hold.stake.session, time.Since(l.granted),
+		b.note("%s, token %d, session %#x: refused as old at %v, after %s: %v", a.name, l.Token(), l.hold.stake.session,
 			asked, later, err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/go-zookeeper/zk"
@@ -44,22 +43,21 @@ type contender struct {
 	machine
 	marker string
 	data   []byte
-	try    bool // list first, create only if nothing is in the way, never wait
 	client client
-	stop   context.CancelFunc // ends ctx
+	quit   quit // ctx
 
 	// Of the running step alone.
 	made    *core.Created
 	own     *core.Sub
-	revoked bool
 	leaving core.Leaving // as of before the last list was asked for
 	pred    *predecessor // the nearest in the way
 	alone   core.Epoch   // where it is the only one in the way, see foresee
 
+	try      bool        // list first, create only if nothing is in the way, never wait
+	revoked  bool        // of the running step
 	ownWoken atomic.Bool // an event for the own znode came since its watch was last set
 
-	aheadMu sync.Mutex
-	ahead   Participants // as last seen, nearest first
+	ahead aheadNote
 }
 
 // A predecessor is a znode in the way, and the subscription to it.
@@ -90,30 +88,24 @@ const (
 
 func newContender(e *core.Engine, dir, marker string, data []byte, try bool, cl client) *contender {
 	c := &contender{marker: marker, data: data, try: try, client: cl}
-	ctx, stop := context.WithCancel(e.Context())
-	c.directory, c.stop = directory{e, dir, ctx}, stop
-	c.machine = machine{start: e.Go, step: c.step, ended: stop}
+	c.directory = directory{e, dir, &c.quit}
+	c.machine = machine{on: e, of: c}
 	e.Enter()
 	return c
 }
 
 // cancel ends a contender whose client has gone: its znode is removed as soon as the step under way has noticed.
 func (c *contender) cancel() {
-	c.stop()
+	c.quit.end()
 	c.wake()
 }
 
+func (c *contender) idle()  { c.quit.rest() }
+func (c *contender) ended() { c.quit.end() }
+
 func (c *contender) joinable(try bool) bool { return !try && !c.try }
 
-func (c *contender) whoIsAhead() Participants {
-	c.aheadMu.Lock()
-	defer c.aheadMu.Unlock()
-	ahead := slices.Clone(c.ahead) // several callers may get it, and it is theirs
-	for i := range ahead {
-		ahead[i].Data = slices.Clone(ahead[i].Data)
-	}
-	return ahead
-}
+func (c *contender) whoIsAhead() Participants { return c.ahead.participants(c.dir) }
 
 // step looks until there is nothing to do but wait (false) or the contender is over (true).
 func (c *contender) step() (over bool) {
@@ -181,10 +173,10 @@ func (c *contender) step() (over bool) {
 			}
 			continue
 		case c.try:
-			c.note(p.ahead, core.Node{})
+			c.ahead.note(p.ahead, core.Node{})
 			return c.end(nil)
 		}
-		c.note(p.ahead, core.Node{}) // an error says who, also when the read of the nearest is not answered
+		c.ahead.note(p.ahead, core.Node{}) // an error says who, also when the read of the nearest is not answered
 		waiting, err := c.wait(p, listed)
 		if err != nil {
 			return c.end(err)
@@ -287,7 +279,7 @@ func (c *contender) occupied() (bool, error) {
 	znode.SortBySeq(all)
 	in := c.inTheWay(all)
 	if len(in) > 0 {
-		c.note(in, core.Node{})
+		c.ahead.note(in, core.Node{})
 	}
 	return len(in) > 0, nil
 }
@@ -352,8 +344,10 @@ func (c *contender) wait(p place, listed core.Epoch) (bool, error) {
 	nearest := ahead[len(ahead)-1].Raw
 	if c.pred == nil || c.pred.name != nearest {
 		c.unwatch()
-		pred := &predecessor{name: nearest}
-		pred.sub = c.e.Watch(znode.Join(c.dir, nearest), core.Data, func(w core.Wake) {
+		pred := new(predecessor)
+		path := znode.Join(c.dir, nearest)
+		pred.name = path[len(path)-len(nearest):] // nothing of a list is kept
+		pred.sub = c.e.Watch(path, core.Data, func(w core.Wake) {
 			if w == core.Deleted {
 				pred.deleted.Store(true)
 			}
@@ -388,41 +382,7 @@ func (c *contender) wait(p place, listed core.Epoch) (bool, error) {
 		return false, nil
 	}
 	c.foresee(p, listed, span.After)
-	c.note(ahead, node)
+	c.ahead.note(ahead, node)
 	c.client.waiting(len(ahead))
 	return true, nil
-}
-
-// note remembers who is ahead, for the error of a wait that ends without a grant. The nearest is read when its watch is set; before that, without a
-// Stat, what is known of it stays.
-func (c *contender) note(ahead []znode.Name, nearest core.Node) {
-	ps := nearestOf(c.dir, ahead)
-	if nearest.Stat != nil {
-		ps[0].fill(nearest.Data, nearest.Stat)
-	}
-	c.aheadMu.Lock()
-	defer c.aheadMu.Unlock()
-	if nearest.Stat == nil && len(c.ahead) > 0 && c.ahead[0].Node == ps[0].Node {
-		known := c.ahead[0]
-		known.Position = ps[0].Position
-		ps[0] = known
-	}
-	c.ahead = ps
-}
-
-// mostNamed is how many of those ahead an error names: every waiter keeps them, and a queue may be long.
-const mostNamed = 16
-
-// nearestOf returns those of a queue who stand right before its end, nearest first.
-func nearestOf(dir string, ahead []znode.Name) Participants {
-	ps := make(Participants, 0, min(len(ahead), mostNamed))
-	for i := len(ahead) - 1; i >= 0 && len(ps) < mostNamed; i-- {
-		p := Participant{Node: znode.Join(dir, ahead[i].Raw), Position: i}
-		switch ahead[i].Marker {
-		case znode.ReadName, znode.KazooRead, znode.LeaseName:
-			p.Mode = ModeShared
-		}
-		ps = append(ps, p)
-	}
-	return ps
 }

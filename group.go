@@ -20,8 +20,8 @@ type group struct {
 }
 
 // newGroup makes a composite lease. A part that has ended meanwhile counts as any later end.
-func newGroup(ctx context.Context, s *Session, path string, outer *Lease, parts []*Lease, need int) *Lease {
-	l := newLease(ctx, nil, outer)
+func newGroup(ctx context.Context, s *Session, path string, parts []*Lease, need int) *Lease {
+	l := newLease(ctx, s, nil)
 	g := &group{lease: l, path: path, parts: parts, need: need, s: s, revoked: make(chan struct{})}
 	l.group = g
 	for _, p := range parts {
@@ -139,7 +139,7 @@ func giveBack(parts []*Lease, call hooker) {
 }
 
 // gone waits for all parts. That one was lost which the group could do without is no error.
-func (g *group) gone(ctx, limit context.Context) error {
+func (g *group) gone(ctx context.Context, limit <-chan struct{}) error {
 	if err := g.lease.end.Load().err; err != ErrReleased {
 		return err
 	}

@@ -25,14 +25,19 @@ type hold struct {
 	seeker  seeker
 	joiners []*joiner
 	leases  []*Lease
-	limit   *holdLimit
-	decided chan struct{} // closed when the phase is no longer acquiring
+	limit   *holdLimit    // nil for none
+	decided chan struct{} // closed when the phase is no longer acquiring; nil while nobody waits for that
 
 	// Set by the grant, constant afterwards.
 	stake *stake
 	token Token
 
 	place int // what Trace.Waiting was last told
+
+	// Room for one of each, which is all that most holds ever have.
+	joiner [1]*joiner
+	lease  [1]*Lease
+	first  joiner
 }
 
 // A seeker obtains the znode of a hold: a contender, or a nest.
@@ -50,14 +55,19 @@ const (
 	over
 )
 
-// A joiner is one call that waits for a hold. Its channel takes the one result; who sends it has taken it out of the hold under Session.mu.
+// A joiner is one call that waits for a hold, for its one result; who sends that has taken it out of the hold under Session.mu.
 type joiner struct {
 	ctx    context.Context
 	spec   *lockSpec
-	outer  *Lease // the lease from which ctx descends
 	hold   *hold
-	result chan result
 	places chan int // for Trace.Waiting; the latest
+	done   chan struct{}
+	result result // set before done is closed
+}
+
+func (j *joiner) send(r result) {
+	j.result = r
+	close(j.done)
 }
 
 type result struct {
@@ -67,7 +77,7 @@ type result struct {
 
 // newHold puts a hold that acquires into the table; mu is held.
 func (s *Session) newHold(key holdKey, spec *lockSpec) *hold {
-	h := &hold{s: s, key: key, spec: spec, decided: make(chan struct{})}
+	h := &hold{s: s, key: key, spec: spec}
 	s.holds[key] = h
 	return h
 }
@@ -75,7 +85,6 @@ func (s *Session) newHold(key holdKey, spec *lockSpec) *hold {
 // startHold starts a hold that queues; mu is held.
 func (s *Session) startHold(key holdKey, spec *lockSpec, try bool) *hold {
 	h := s.newHold(key, spec)
-	h.limit = &holdLimit{s: s, holds: []*hold{h}}
 	c := newContender(s.engine, spec.dir, spec.marker, spec.data(key.owner), try, h)
 	h.seeker = c
 	c.wake()
@@ -83,8 +92,15 @@ func (s *Session) startHold(key holdKey, spec *lockSpec, try bool) *hold {
 }
 
 // join is called with mu held.
-func (h *hold) join(ctx context.Context, spec *lockSpec, outer *Lease) *joiner {
-	j := &joiner{ctx: ctx, spec: spec, outer: outer, hold: h, result: make(chan result, 1)}
+func (h *hold) join(ctx context.Context, spec *lockSpec) *joiner {
+	j := &h.first
+	if j.hold != nil { // others came, or it has left
+		j = new(joiner)
+	}
+	*j = joiner{ctx: ctx, spec: spec, hold: h, done: make(chan struct{})}
+	if h.joiners == nil {
+		h.joiners = h.joiner[:0]
+	}
 	if h.s.tracesWaiting {
 		j.places = make(chan int, 1)
 		if h.place > 0 { // known from before it came
@@ -97,35 +113,51 @@ func (h *hold) join(ctx context.Context, spec *lockSpec, outer *Lease) *joiner {
 
 // endHold takes a hold out of the table; mu is held.
 func (s *Session) endHold(h *hold) {
-	if h.phase == acquiring {
-		close(h.decided)
-	}
-	h.phase = over
+	h.decide(over)
 	h.limit.drop(h)
 	if s.holds[h.key] == h {
 		delete(s.holds, h.key)
 	}
 }
 
+// decide sets the phase of a hold that acquires no longer; mu is held.
+func (h *hold) decide(p phase) {
+	h.phase = p
+	if h.decided != nil {
+		close(h.decided)
+		h.decided = nil
+	}
+}
+
+// untilDecided is closed when an acquiring hold is decided; mu is held.
+func (h *hold) untilDecided() <-chan struct{} {
+	if h.decided == nil {
+		h.decided = make(chan struct{})
+	}
+	return h.decided
+}
+
 // stand makes an acquiring hold one that is held, and wakes who waits for it; mu is held.
 func (h *hold) stand(st *stake) {
-	h.phase = held
+	h.decide(held)
 	h.stake = st
 	st.holds = append(st.holds, h)
-	close(h.decided)
 	h.s.engine.Hold()
 	for _, j := range h.joiners {
-		j.result <- result{lease: h.grant(j.ctx, j.spec, j.outer)}
+		j.send(result{lease: h.grant(j.ctx, j.spec)})
 	}
-	h.joiners = nil
+	h.joiners, h.joiner[0] = nil, nil
 }
 
 // grant makes a lease of a held hold; mu is held.
-func (h *hold) grant(ctx context.Context, spec *lockSpec, outer *Lease) *Lease {
-	l := newLease(ctx, h, outer)
+func (h *hold) grant(ctx context.Context, spec *lockSpec) *Lease {
+	l := newLease(ctx, h.s, h)
+	if h.leases == nil {
+		h.leases = h.lease[:0]
+	}
 	h.leases = append(h.leases, l)
 	if d := spec.cfg.maxHold; d > 0 {
-		h.limit.tighten(d)
+		h.limited().tighten(d)
 	}
 	return l
 }
@@ -176,7 +208,7 @@ func (h *hold) failed(err error) {
 // refuse sends every joiner the error; mu is held.
 func (h *hold) refuse(err error) {
 	for _, j := range h.joiners {
-		j.result <- result{err: err}
+		j.send(result{err: err})
 	}
 	h.joiners = nil
 }
@@ -317,23 +349,29 @@ func (s *Session) letGo(h *hold) {
 // give is Lease.Release, without the wait for the end of the znode.
 func (s *Session) give(l *Lease, call hooker) {
 	h := l.hold
-	s.ask(h)
 	s.mu.Lock()
+	tell := s.check(h)
 	// Before the delete is sent: who works under the lease's ctx is told before the next one can be granted.
-	if !l.finish(ErrReleased) {
-		s.mu.Unlock()
-		return
-	}
-	h.leases = slices.DeleteFunc(h.leases, func(o *Lease) bool { return o == l })
-	if len(h.leases) == 0 {
-		s.endHold(h)
-		s.letGo(h)
-		if len(h.stake.holds) == 0 { // else the znode goes with the other hold on it
-			l.leaving = h.stake
+	given := l.finish(ErrReleased)
+	if given {
+		i := len(h.leases) - 1 // mostly: who entered last leaves first
+		for h.leases[i] != l {
+			i--
+		}
+		h.leases = slices.Delete(h.leases, i, i+1)
+		if len(h.leases) == 0 {
+			s.endHold(h)
+			s.letGo(h)
+			if len(h.stake.holds) == 0 { // else the znode goes with the other hold on it
+				l.leaving = h.stake
+			}
 		}
 	}
 	s.mu.Unlock()
-	if !l.inSemaphore() {
+	if tell != nil {
+		tell()
+	}
+	if given && !l.inSemaphore() {
 		s.released(l, call)
 	}
 }

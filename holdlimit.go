@@ -14,6 +14,14 @@ type holdLimit struct {
 	timer    *time.Timer
 }
 
+// limited returns the limit of a hold, and of what shares it; mu is held.
+func (h *hold) limited() *holdLimit {
+	if h.limit == nil {
+		h.limit = &holdLimit{s: h.s, holds: []*hold{h}}
+	}
+	return h.limit
+}
+
 // tighten makes d from now the deadline, unless there is an earlier one; mu is held.
 func (l *holdLimit) tighten(d time.Duration) {
 	end := time.Now().Add(d)
@@ -32,11 +40,16 @@ func (l *holdLimit) tighten(d time.Duration) {
 	})
 }
 
-// passed reports whether the deadline has passed; mu is held.
-func (l *holdLimit) passed() bool { return l.timer != nil && !time.Now().Before(l.deadline) }
+// passed reports whether there is a deadline that has passed; mu is held.
+func (l *holdLimit) passed() bool {
+	return l != nil && l.timer != nil && !time.Now().Before(l.deadline)
+}
 
 // drop takes a hold out, the last one with the timer; mu is held.
 func (l *holdLimit) drop(h *hold) {
+	if l == nil {
+		return
+	}
 	l.holds = slices.DeleteFunc(l.holds, func(o *hold) bool { return o == h })
 	if len(l.holds) == 0 && l.timer != nil {
 		l.timer.Stop()

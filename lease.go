@@ -22,25 +22,35 @@ type Lease struct {
 	hold    *hold                    // nil for a composite
 	group   *group                   // of a composite
 	of      atomic.Pointer[[]*group] // the composites that it is a part of
-	outer   *Lease                   // the lease from which the acquiring ctx descended
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	granted time.Time
+	from    context.Context          // the acquiring ctx
+	made    atomic.Pointer[leaseContext]
+	granted time.Time // zero when no hook wants to know
 	end     atomic.Pointer[ending]
-	leaving *stake // when this lease was the last on it; under Session.mu
+	leaving *stake // when this lease was the last on it; set under Session.mu, in the step that ends it by release
 }
 
 // An ending is why a lease is over.
 type ending struct{ err error }
+
+var released = &ending{ErrReleased}
+
+// A leaseContext is made when it is first asked for: most leases of an owner that enters again never are.
+type leaseContext struct {
+	context.Context
+	end context.CancelCauseFunc
+}
 
 // Token is a fencing token: it grows with every later grant of a path. It is the znode's czxid, the number of the transaction that created it.
 type Token int64
 
 type leaseKey struct{}
 
-func newLease(ctx context.Context, h *hold, outer *Lease) *Lease {
-	l := &Lease{hold: h, outer: outer, granted: time.Now()}
-	l.ctx, l.cancel = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), leaseKey{}, l))
+// newLease makes a lease. s is the Session whose hooks are called for it, nil for none.
+func newLease(ctx context.Context, s *Session, h *hold) *Lease {
+	l := &Lease{hold: h, from: ctx}
+	if s != nil && s.tracesReleased {
+		l.granted = time.Now()
+	}
 	return l
 }
 
@@ -52,13 +62,28 @@ func LeaseFromContext(ctx context.Context) (*Lease, bool) {
 
 // Context ends with this lease; context.Cause says why: ErrReleased or a *LostError. It carries the values of the acquiring ctx, not its cancellation.
 // An acquisition of the same lock with it enters this lease's hold again; permits and leadership never do, each has its own.
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context {
+	c := l.made.Load()
+	if c == nil {
+		c = new(leaseContext)
+		c.Context, c.end = context.WithCancelCause(context.WithValue(context.WithoutCancel(l.from), leaseKey{}, l))
+		if !l.made.CompareAndSwap(nil, c) {
+			c = l.made.Load()
+		}
+	}
+	// Whoever ends the lease says so first, and then looks for a ctx; here it is the other way round, by every caller. So there is none that was given
+	// away and goes on after that: if it was not there to be ended, its caller sees the end.
+	if e := l.end.Load(); e != nil {
+		c.end(e.err)
+	}
+	return c.Context
+}
 
 // Done is closed when the lease has ended. It is closed before anybody else can be granted when the session ends or cannot be confirmed any more; when
 // somebody deletes the znode, as soon as the server tells.
 func (l *Lease) Done() <-chan struct{} {
 	l.ask()
-	return l.ctx.Done()
+	return l.Context().Done()
 }
 
 // Err is nil while the lease is held, then ErrReleased or a *LostError. It asks the lease clock and costs no request.
@@ -105,7 +130,7 @@ func (l *Lease) Revoked() <-chan struct{} {
 	if l.group != nil {
 		return l.group.revoked
 	}
-	return l.hold.stake.revoked
+	return l.hold.stake.revoked.channel()
 }
 
 // Path returns the recipe's path, inside the namespace; of a MultiLock those of its members, joined by commas.
@@ -182,36 +207,49 @@ func (l *Lease) give(call hooker) {
 
 // awaitGone waits for the outcome of give, for no longer than the sessions can live.
 func (l *Lease) awaitGone(ctx context.Context) error {
-	var longest time.Duration
-	for _, leaf := range l.leaves() {
-		longest = max(longest, leaf.hold.s.engine.Timeout())
+	if err := l.end.Load().err; l.group == nil && (err != ErrReleased || l.leaving == nil) { // nothing to wait for
+		return l.gone(ctx, nil)
 	}
-	limit, cancel := context.WithTimeout(context.Background(), longest)
-	defer cancel()
-	return l.gone(ctx, limit)
+	over := make(chan struct{})
+	limit := time.AfterFunc(l.longest(), func() { close(over) })
+	defer limit.Stop()
+	return l.gone(ctx, over)
 }
 
-// gone waits for the outcome of give until limit ends.
-func (l *Lease) gone(ctx, limit context.Context) error {
+// longest is how long one of its sessions can live.
+func (l *Lease) longest() (d time.Duration) {
+	if l.group == nil {
+		return l.hold.s.engine.Timeout()
+	}
+	for _, p := range l.group.parts {
+		d = max(d, p.longest())
+	}
+	return d
+}
+
+// gone waits for the outcome of give until limit is closed.
+func (l *Lease) gone(ctx context.Context, limit <-chan struct{}) error {
 	if l.group != nil {
 		return l.group.gone(ctx, limit)
 	}
 	if err := l.end.Load().err; err != ErrReleased {
 		return err
 	}
-	s := l.hold.s
-	s.mu.Lock()
-	leaving := l.leaving
-	s.mu.Unlock()
-	return l.awaitEnd(ctx, limit, leaving)
+	return l.awaitEnd(ctx, limit, l.leaving) // give, which went before, has been in the step that set it or behind it
 }
 
 // finish ends the lease and closes Done, which runs no code of a user's; false if it had ended before. Under Session.mu, but for a composite.
 func (l *Lease) finish(err error) bool {
-	if !l.end.CompareAndSwap(nil, &ending{err}) {
+	e := released
+	if err != ErrReleased {
+		e = &ending{err}
+	}
+	if !l.end.CompareAndSwap(nil, e) {
 		return false
 	}
-	l.cancel(err)
+	if c := l.made.Load(); c != nil {
+		c.end(err)
+	}
 	for _, g := range l.groups() {
 		g.partEnded(l)
 	}
@@ -237,19 +275,17 @@ func (l *Lease) join(g *group) {
 }
 
 // awaitEnd waits until the znode on which the lease stood last is gone; nil for one on which others stand.
-func (l *Lease) awaitEnd(ctx, limit context.Context, st *stake) error {
+func (l *Lease) awaitEnd(ctx context.Context, limit <-chan struct{}, st *stake) error {
 	if st == nil {
 		return nil
 	}
 	// What has happened counts more than a ctx that has ended.
-	select {
-	case <-st.ended:
-	default:
+	if !st.ended.isClosed() {
 		select {
-		case <-st.ended:
+		case <-st.ended.channel():
 		case <-ctx.Done(): // a read that is being made beside it keeps it
 			return l.unfinished(ctx)
-		case <-limit.Done():
+		case <-limit:
 			return l.unfinished(context.Background())
 		}
 	}
@@ -270,7 +306,7 @@ func (l *Lease) awaitEnd(ctx, limit context.Context, st *stake) error {
 		return &Error{Op: "release", Path: l.Path(), Err: err}
 	case <-ctx.Done():
 		return l.unfinished(ctx)
-	case <-limit.Done():
+	case <-limit:
 		return l.unfinished(context.Background())
 	}
 }

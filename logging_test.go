@@ -42,7 +42,7 @@ func TestHandlerThatIsAskedDelaysNoLoss(t *testing.T) {
 	p.BlackHole(zktest.Both)
 	n := mustLease(t, next)
 	select {
-	case <-l.ctx.Done(): // not by asking, which would end it
+	case <-l.Context().Done(): // not by asking, which would end it
 	default:
 		t.Fatal("another one holds, and the loss is not told")
 	}

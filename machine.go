@@ -1,12 +1,17 @@
 package zkrecipes
 
-import "sync"
+import (
+	"context"
+	"sync"
+	"time"
 
-// A machine takes the steps of one state machine, one after the other, on a goroutine that lives only while there is something to do.
+	"github.com/zkrecipes/zkrecipes/internal/core"
+)
+
+// A machine takes the steps of one state machine, one after the other, on a goroutine that it has only while there is something to do.
 type machine struct {
-	start func(func()) bool  // runs the goroutine; false when no more may be started
-	step  func() (over bool) // looks until there is nothing to do but wait, or for good
-	ended func()             // called behind the last step
+	on *core.Engine
+	of stepper
 
 	mu      sync.Mutex
 	running bool
@@ -20,25 +25,54 @@ func (m *machine) wake() {
 	defer m.mu.Unlock()
 	m.again = true
 	if !m.running && !m.over {
-		m.running = m.start(m.run)
+		m.running = m.on.Soon(m)
 	}
 }
 
-func (m *machine) run() {
+// A stepper is what a machine takes the steps of.
+type stepper interface {
+	step() (over bool) // looks until there is nothing to do but wait, or for good
+	idle()             // called behind one after which it waits; it must not block
+	ended()            // called behind the last one
+}
+
+// Run is the Engine's.
+func (m *machine) Run() {
 	for {
 		m.mu.Lock()
 		m.again = false
 		m.mu.Unlock()
-		over := m.step()
+		over := m.of.step()
 		m.mu.Lock()
 		if over || !m.again {
 			m.over, m.running = over, false
+			if !over {
+				m.of.idle()
+			}
 			m.mu.Unlock()
 			if over {
-				m.ended()
+				m.of.ended()
 			}
 			return
 		}
 		m.mu.Unlock()
 	}
+}
+
+// A quit is a ctx that ends by its own end alone. One of package context is four objects, and a place in a table of the Engine's, for each waiter. What is done
+// with it ends with the Engine as well: requests do, and Close ends all that wait. Its channel is there while something is done; an idle waiter has none.
+type quit struct{ over lateChan }
+
+func (q *quit) end()  { q.over.close() }
+func (q *quit) rest() { q.over.drop() }
+
+func (q *quit) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (q *quit) Value(any) any               { return nil }
+func (q *quit) Done() <-chan struct{}       { return q.over.channel() }
+
+func (q *quit) Err() error {
+	if q.over.isClosed() {
+		return context.Canceled
+	}
+	return nil
 }

@@ -36,7 +36,7 @@ func TestMaxHoldEndsAStuckHolder(t *testing.T) {
 				require.NoError(t, err)
 				waiter := mustLease(t, goLock(bg, lockerOf(b, path, next)))
 				select { // not by asking, which would end it
-				case <-l.ctx.Done():
+				case <-l.Context().Done():
 				default:
 					t.Fatal("the next one was granted, and the stuck one not told")
 				}
@@ -94,7 +94,7 @@ func TestMaxHoldIsTheOwners(t *testing.T) {
 			next := mustLease(t, goLock(bg, NewRWLock(b, path)))
 			for _, l := range ls {
 				select {
-				case <-l.ctx.Done():
+				case <-l.Context().Done():
 				default:
 					t.Fatal("not told")
 				}

@@ -184,11 +184,10 @@ func (m *MultiLock) acquire(ctx context.Context, op string, try bool) (*Lease, e
 	if m.err != nil {
 		return nil, &Error{Op: op, Path: m.path, Err: m.err}
 	}
-	outer, _ := LeaseFromContext(ctx)
 	for {
 		parts, err := m.take(ctx, try)
 		if err == nil {
-			l := newGroup(ctx, nil, m.path, outer, parts, m.need)
+			l := newGroup(ctx, nil, m.path, parts, m.need)
 			if err = l.Err(); err == nil {
 				return l, nil
 			}

@@ -49,7 +49,7 @@ func nestedName(node string) (name string, ok bool) {
 func (s *Session) startUnder(w *hold, key holdKey, spec *lockSpec) *hold {
 	h := s.newHold(key, spec)
 	h.token = w.token // its own znode's would be greater than a writer's that waits already
-	h.limit = w.limit
+	h.limit = w.limited()
 	h.limit.holds = append(h.limit.holds, h)
 	name, ok := nestedName(w.stake.node)
 	if !ok {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"strconv"
 	"sync/atomic"
 )
 
@@ -68,15 +69,18 @@ var permitNo atomic.Uint64
 
 // makeOwner makes an owner up: the session's label, the pid, a counter.
 func (s *Session) makeOwner() Owner {
-	n := madeUp.Add(1)
-	if s.cfg.name == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			host = "unknown"
+	return Owner(s.label + strconv.FormatUint(madeUp.Add(1), 10))
+}
+
+// ownerLabel is what the owners that are made up in a session have in common.
+func ownerLabel(name string) string {
+	if name == "" {
+		var err error
+		if name, err = os.Hostname(); err != nil {
+			name = "unknown"
 		}
-		return Owner(fmt.Sprintf("%s/%d#%d", host, os.Getpid(), n))
 	}
-	return Owner(fmt.Sprintf("%s/%d#%d", s.cfg.name, os.Getpid(), n))
+	return fmt.Sprintf("%s/%d#", name, os.Getpid())
 }
 
 // identify decides who acquires: the owner in ctx, WithOwner, the lease of that path from which ctx descends, or a new one. Where an owner is a label it is
@@ -95,7 +99,7 @@ func (s *Session) identify(ctx context.Context, spec *lockSpec) (holdKey, error)
 		return key, nil
 	}
 	if !spec.label {
-		for l, ok := LeaseFromContext(ctx); ok && l != nil; l = l.outer {
+		for l, ok := LeaseFromContext(ctx); ok && l != nil; l, ok = LeaseFromContext(l.from) {
 			for _, leaf := range l.leaves() {
 				if leaf.hold.s == s && leaf.hold.key.dir == spec.dir && leaf.hold.key.permit == 0 && leaf.Err() == nil {
 					key.owner, key.madeUp = leaf.hold.key.owner, leaf.hold.key.madeUp

@@ -329,6 +329,36 @@ func TestReentryCostsNoRequestAndAsksTheClock(t *testing.T) {
 	require.NoError(t, next.Release(bg))
 }
 
+// Who enters again asks the clock: it is refused also in the moment in which the clock has run out and the loss is not told yet, for want of Session.mu.
+func TestReentryIsRefusedBeforeTheLossIsTold(t *testing.T) {
+	p := zktest.NewProxy(t, zktest.Shared(t).Addrs()[0])
+	s := dial(t, []string{p.Addr()}, WithTimeout(time.Second))
+	bg := context.Background()
+	m := NewMutex(s, newPath(t), WithOwner("deep"))
+	l, err := m.Lock(bg)
+	require.NoError(t, err)
+	key, err := s.identify(bg, m.spec)
+	require.NoError(t, err)
+	enter := func(ready func()) entry {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		ready()
+		return s.enter(bg, key, m.spec, false)
+	}
+	require.NotNil(t, enter(func() {}).lease)
+
+	p.BlackHole(zktest.Both)
+	e := enter(func() {
+		eventually(t, 5*time.Second, "the clock runs out", func() bool { return s.engine.Left(l.hold.stake.session) <= 0 })
+		require.Equal(t, held, l.hold.phase, "nobody could tell")
+	})
+	require.Nil(t, e.lease)
+	require.NotNil(t, e.tell)
+	e.tell()
+	require.ErrorIs(t, l.Err(), ErrLost)
+	p.BlackHole(zktest.None)
+}
+
 func TestOwnersThatCannotBe(t *testing.T) {
 	s := dialShared(t)
 	long := Owner(make([]byte, maxOwner+1))

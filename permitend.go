@@ -14,7 +14,7 @@ func (p *permits) offer() verdict {
 	for range p.n - 1 {
 		key := p.h.key
 		key.permit = permitNo.Add(1)
-		holds = append(holds, &hold{s: s, key: key, spec: p.h.spec, limit: p.h.limit, decided: make(chan struct{})})
+		holds = append(holds, &hold{s: s, key: key, spec: p.h.spec, limit: p.h.limit})
 	}
 	own := make([]*core.Sub, p.n)
 	for i, m := range p.made {
@@ -30,7 +30,7 @@ func (p *permits) offer() verdict {
 		return v
 	}
 	j := p.h.joiners[0]
-	p.h.joiners = nil
+	p.h.joiners, p.h.joiner[0] = nil, nil
 	var parts []*Lease
 	for i, h := range holds {
 		if i > 0 {
@@ -40,17 +40,17 @@ func (p *permits) offer() verdict {
 		}
 		h.token = Token(p.made[i].Token)
 		h.stand(newStake(h, p.made[i], own[i]))
-		parts = append(parts, h.grant(j.ctx, j.spec, j.outer))
+		parts = append(parts, h.grant(j.ctx, j.spec))
 	}
 	lease := parts[0]
 	if p.n > 1 {
-		lease = newGroup(j.ctx, s, p.m.spec.path, j.outer, parts, p.n)
+		lease = newGroup(j.ctx, s, p.m.spec.path, parts, p.n)
 	}
 	for _, h := range holds {
 		p.looks = append(p.looks, h.look)
 	}
 	p.leaveQueue() // the caller's next call finds it on its way out
-	j.result <- result{lease: lease}
+	j.send(result{lease: lease})
 	return grantTaken
 }
 
@@ -130,6 +130,9 @@ func (p *permits) close() {
 		p.count.Cancel()
 	}
 }
+
+func (p *permits) idle()  {}
+func (p *permits) ended() { p.stop() }
 
 func (p *permits) cancel() {
 	p.stop()

@@ -63,7 +63,7 @@ func newPermits(m *Semaphore, h *hold, n int, try bool) *permits {
 	ctx, stop := context.WithCancel(s.engine.Context())
 	p.directory = directory{s.engine, znode.Join(m.spec.dir, leasesDir), ctx}
 	p.stop = stop
-	p.machine = machine{start: p.e.Go, step: p.step, ended: stop}
+	p.machine = machine{on: p.e, of: p}
 	p.e.Enter()
 	return p
 }

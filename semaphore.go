@@ -115,7 +115,6 @@ func (m *Semaphore) take(ctx context.Context, op string, n int, try bool) (*Leas
 	if err != nil {
 		return fail(err)
 	}
-	outer, _ := LeaseFromContext(ctx)
 	if ctx.Err() != nil {
 		return fail(ended(ctx, s.noSession() != nil, s.engine.DialError(), nil, 0))
 	}
@@ -128,7 +127,7 @@ func (m *Semaphore) take(ctx context.Context, op string, n int, try bool) (*Leas
 	h.limit = &holdLimit{s: s, holds: []*hold{h}}
 	p := newPermits(m, h, n, try)
 	h.seeker = p
-	j := h.join(ctx, spec, outer)
+	j := h.join(ctx, spec)
 	p.wake()
 	s.mu.Unlock()
 	return s.wait(ctx, op, j)

@@ -21,14 +21,16 @@ import (
 // A Session keeps leases alive over one ZooKeeper connection. It outlives ZooKeeper sessions: expiry ends its leases, not it. One per process is
 // enough; its methods may be called by any goroutine.
 type Session struct {
-	cfg           sessionConfig
-	log           *slog.Logger
-	engine        *core.Engine
-	hooks         *core.Serial
-	logs          *core.Serial
-	tracesWaiting bool
-	adopted       bool
-	done          chan struct{}
+	cfg            sessionConfig
+	label          string // of the owners that are made up
+	log            *slog.Logger
+	engine         *core.Engine
+	hooks          *core.Serial
+	logs           *core.Serial
+	tracesWaiting  bool
+	tracesReleased bool
+	adopted        bool
+	done           chan struct{}
 
 	mu     sync.Mutex
 	holds  map[holdKey]*hold
@@ -155,11 +157,12 @@ func newSession(cfg sessionConfig) (*Session, error) {
 		cfg.namespace = ""
 	}
 	s := &Session{
-		cfg: cfg, log: cfg.logger, done: make(chan struct{}), holds: make(map[holdKey]*hold), inside: make(map[*entrant]struct{}), state: StateSuspended,
+		cfg: cfg, label: ownerLabel(cfg.name), log: cfg.logger, done: make(chan struct{}), holds: make(map[holdKey]*hold), inside: make(map[*entrant]struct{}), state: StateSuspended,
 		watchers: make(map[*stateWatcher]struct{}),
 	}
 	for _, t := range cfg.trace {
 		s.tracesWaiting = s.tracesWaiting || t.Waiting != nil
+		s.tracesReleased = s.tracesReleased || t.Released != nil
 	}
 	return s, nil
 }
@@ -296,7 +299,7 @@ func (s *Session) Close() error {
 		case acquiring:
 			s.endHold(h)
 			for _, j := range h.joiners {
-				j.result <- result{err: ErrClosed}
+				j.send(result{err: ErrClosed})
 			}
 			h.joiners = nil
 			h.seeker.cancel()

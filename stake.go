@@ -19,18 +19,18 @@ type stake struct {
 	labeled bool // its data are the owner
 	own     *core.Sub
 	holds   []*hold
-	nests   int           // reads that are being made beside it: its znode must not go before they are decided
-	gone    bool          // somebody deleted the znode: whoever has made one of that name since owns it
-	revoked chan struct{} // closed when somebody asked for it back
+	nests   int      // reads that are being made beside it: its znode must not go before they are decided
+	gone    bool     // somebody deleted the znode: whoever has made one of that name since owns it
+	revoked lateChan // closed when somebody asked for it back
 
-	ended   chan struct{} // closed with the stake; removal is set then, unless gone
+	ended   lateChan // closed with the stake; removal is set then, unless gone
 	removal *core.Removal
 
 	looking, again bool // the own znode is being read; once more
 }
 
 func newStake(h *hold, made core.Created, own *core.Sub) *stake {
-	return &stake{s: h.s, node: made.Path, session: made.Session, labeled: !h.spec.cfg.hasData, own: own, revoked: make(chan struct{}), ended: make(chan struct{})}
+	return &stake{s: h.s, node: made.Path, session: made.Session, labeled: !h.spec.cfg.hasData, own: own}
 }
 
 // drop takes a hold off the stake, which may end it; mu is held.
@@ -44,25 +44,20 @@ func (st *stake) settle() {
 	if len(st.holds) > 0 || st.nests > 0 {
 		return
 	}
-	select {
-	case <-st.ended:
+	if st.ended.isClosed() {
 		return
-	default:
 	}
 	if !st.gone {
 		st.removal = st.s.engine.Remove(st.node, st.session)
 	}
 	st.own.Cancel()
-	close(st.ended)
+	st.ended.close()
 }
 
 // revoke notes that somebody asked for the znode back; mu is held.
 func (st *stake) revoke() {
-	select {
-	case <-st.revoked:
+	if !st.revoked.close() {
 		return
-	default:
-		close(st.revoked)
 	}
 	for _, h := range st.holds {
 		for _, l := range h.leases {

@@ -288,7 +288,7 @@ func TestNoGrantAfterTheLossWasTold(t *testing.T) {
 		s.mu.Lock()
 		h := s.newHold(holdKey{dir: spec.dir, owner: "late"}, spec)
 		h.limit = &holdLimit{s: s}
-		j := h.join(context.Background(), spec, nil)
+		j := h.join(context.Background(), spec)
 		s.mu.Unlock()
 		v := h.granted(core.Created{Path: node, Name: "lock-0000000000", Session: session}, own, false)
 		if v != grantTaken {
@@ -298,7 +298,8 @@ func TestNoGrantAfterTheLossWasTold(t *testing.T) {
 			s.engine.Leave()
 			return v
 		}
-		_ = (<-j.result).lease.Release(within(t, time.Second))
+		<-j.done
+		_ = j.result.lease.Release(within(t, time.Second))
 		return v
 	}
 	t.Run("expired", func(t *testing.T) {

@@ -8,10 +8,18 @@ type instant struct {
 	awake time.Duration // a clock that goes on while the machine is suspended
 }
 
-// suspendClock is replaced by tests.
-var suspendClock = readSuspendClock
+// The clocks, which tests replace.
+var (
+	suspendClock   = readSuspendClock
+	monotonicNow   = time.Now
+	monotonicSince = time.Since
+)
 
-func now() instant { return instant{time.Now(), suspendClock()} }
+// now reads the monotonic clock first: what passes in between makes a later reading see more time, never less.
+func now() instant {
+	mono := monotonicNow()
+	return instant{mono, suspendClock()}
+}
 
 func (t instant) isZero() bool { return t.mono.IsZero() }
 

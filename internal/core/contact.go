@@ -16,6 +16,7 @@ type Contact struct {
 	passwd  []byte
 	timeout time.Duration // negotiated on the connection in use
 	clock   leaseClock
+	glance  glance           // of Left
 	dead    int64            // the session of epoch, once it is known to be over: no clock counts for it any more
 	heard   instant          // send time of the last request that was answered at all
 	taps    map[string]*tap  // creates whose reply is awaited, by the id in their name
@@ -46,8 +47,11 @@ const (
 	signalClosed                    // and a server answered that
 )
 
+const idLen = 36 // of a UUID
+
 // A tap waits for one create: when its frame is out, and under which zxid it was answered.
 type tap struct {
+	id   [idLen]byte
 	sent chan struct{} // closed just after the frame was handed to the socket
 	zxid int64
 }
@@ -66,13 +70,21 @@ func (c *Contact) Epoch() Epoch {
 
 // Left returns how long the given session is still certain to live at the server; zero or less when nothing proves it.
 func (c *Contact) Left(session int64) time.Duration {
-	at := now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if session == 0 || session != c.epoch.Session || session == c.dead {
+	if session == 0 {
 		return 0
 	}
-	return c.clock.left(at)
+	if left, ok := c.glance.of(session); ok {
+		return left
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if session != c.epoch.Session || session == c.dead {
+		return 0
+	}
+	at := now()
+	left := c.clock.left(at)
+	c.glance.take(session, at, left)
+	return left
 }
 
 // end notes that a session is over. Whoever asks for its clock from now on has none; whoever asked before can be told of the end.
@@ -81,6 +93,7 @@ func (c *Contact) end(session int64) {
 	defer c.mu.Unlock()
 	if c.epoch.Session == session {
 		c.dead = session
+		c.glance.forget()
 	}
 }
 
@@ -118,6 +131,7 @@ func (c *Contact) takeFormer(session int64) []byte {
 // tap registers a create whose name carries id; untap returns what was seen.
 func (c *Contact) tap(id string) *tap {
 	t := &tap{sent: make(chan struct{})}
+	copy(t.id[:], id)
 	c.mu.Lock()
 	c.taps[id] = t
 	c.mu.Unlock()
@@ -134,9 +148,10 @@ func (c *Contact) untap(id string) (zxid int64) {
 	return zxid
 }
 
-func (c *Contact) tapsIn(frame []byte) (found []*tap) {
-	for id, t := range c.taps {
-		if bytes.Contains(frame, []byte(id)) {
+// tapsIn appends the taps of the creates in a frame; mu is held.
+func (c *Contact) tapsIn(found []*tap, frame []byte) []*tap {
+	for _, t := range c.taps {
+		if bytes.Contains(frame, t.id[:]) {
 			found = append(found, t)
 		}
 	}
@@ -155,6 +170,7 @@ func (c *Contact) connected(w *wire, asked int64, sent instant, r connectReply) 
 		c.up = false
 		if c.epoch.Session == asked {
 			c.dead = asked
+			c.glance.forget()
 		}
 		c.notify(signal{kind: signalExpired, epoch: Epoch{Session: asked}, lane: w.lane})
 		return false, true
@@ -171,6 +187,7 @@ func (c *Contact) connected(w *wire, asked int64, sent instant, r connectReply) 
 	c.passwd = r.passwd
 	c.timeout = time.Duration(r.timeoutMs) * time.Millisecond
 	c.clock = leaseClock{sent, c.timeout}
+	c.glance.forget()
 	c.heard = sent
 	w.epoch = c.epoch
 	c.notify(signal{kind: signalUp, epoch: c.epoch, lane: w.lane})
@@ -189,9 +206,11 @@ func (c *Contact) answered(w *wire, p pending, code int32, zxid int64, frame []b
 	}
 	if provesSession(p.op) && decidedByLeader(code) && p.sent.after(c.clock.s) {
 		c.clock = leaseClock{p.sent, c.timeout}
+		c.glance.forget()
 	}
 	if code == 0 && makesNode(p.op) && len(c.taps) > 0 {
-		for _, t := range c.tapsIn(frame) {
+		var room [1]*tap
+		for _, t := range c.tapsIn(room[:0], frame) {
 			t.zxid = zxid
 		}
 	}
@@ -218,18 +237,19 @@ func (c *Contact) disconnected(w *wire, err error) {
 	}
 }
 
-// writing notes what the client is about to send, and returns the taps to close when it is out.
-func (c *Contact) writing(w *wire, op int32, frame []byte) (out []*tap) {
+// writing notes what the client is about to send, and appends the taps to close when it is out.
+func (c *Contact) writing(out []*tap, w *wire, op int32, frame []byte) []*tap {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if setsWatch(op) && frame[len(frame)-1] == 1 && w.epoch == c.epoch {
 		c.watched = true
 	}
 	if makesNode(op) && len(c.taps) > 0 {
-		out = c.tapsIn(frame)
+		out = c.tapsIn(out, frame)
 	}
 	if op == opClose && c.foreign && w.epoch == c.epoch {
 		c.dead = w.epoch.Session // before the server knows
+		c.glance.forget()
 		c.notify(signal{kind: signalClosing, epoch: w.epoch, lane: w.lane})
 	}
 	return out

@@ -4,15 +4,21 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 )
 
-// safetyCheck is how long a subscriber goes without a wake-up before it gets one for nothing. No wait depends on it: it limits the harm of a fault that
-// nobody thought of.
-const safetyCheck = 30 * time.Second
+// safetyCheck is how long a subscriber goes on before it gets a wake-up for nothing. No wait depends on it: it limits the harm of a fault that nobody thought
+// of. It is up to a quarter longer, by chance and because the hub looks for those who are due only now and then: with a timer for each of them, ten thousand
+// waiters have twenty thousand timers.
+const (
+	safetyCheck  = 30 * time.Second
+	safetySpread = safetyCheck / 8
+	safetySweep  = safetyCheck / 8
+)
 
 // Kind is the kind of a watch.
 type Kind int
@@ -48,13 +54,15 @@ type watchKey struct {
 // States of a watch: unarmed (no server watch is known on this connection), armed (a read on the current connection set it, and no event has come
 // since). Only arm, called by a subscriber's goroutine, makes it armed; an event, or a new connection, makes it unarmed.
 type hub struct {
-	e  *Engine
-	mu sync.Mutex
-	m  map[watchKey]*watch
+	e     *Engine
+	began time.Time
+	mu    sync.Mutex
+	m     map[watchKey]*watch
+	sweep *time.Timer // for those who are due; nil while there is nobody
 }
 
 type watch struct {
-	subs  map[*Sub]struct{}
+	subs  []*Sub
 	armed Epoch
 	seen  uint64 // events so far: an arm during which one came is void
 	node  Node
@@ -71,42 +79,70 @@ type Node struct {
 
 // A Sub is one subscription. Its function runs on the engine's goroutine and must not block.
 type Sub struct {
-	hub    *hub
-	key    watchKey
-	fn     func(Wake)
-	safety *time.Timer
-	doubt  bool // since the last Safety nothing was asked; under hub.mu
+	hub *hub
+	key watchKey
+	fn  func(Wake)
+
+	// Under hub.mu.
+	at    int           // in watch.subs, -1 when it has been cancelled
+	due   time.Duration // for a Safety, since the hub began
+	doubt bool          // since the last Safety nothing was asked: the next Arm asks the server even if a watch is outstanding
 }
 
-func newHub(e *Engine) *hub { return &hub{e: e, m: make(map[watchKey]*watch)} }
+func newHub(e *Engine) *hub { return &hub{e: e, began: time.Now(), m: make(map[watchKey]*watch)} }
 
 // Watch subscribes fn to a path; Arm sets the watch.
 func (e *Engine) Watch(path string, kind Kind, fn func(Wake)) *Sub {
-	s := &Sub{hub: e.hub, key: watchKey{path, kind}, fn: fn}
-	e.hub.mu.Lock()
-	defer e.hub.mu.Unlock()
-	w := e.hub.m[s.key]
+	h := e.hub
+	s := &Sub{hub: h, key: watchKey{path, kind}, fn: fn}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.m[s.key]
 	if w == nil {
-		w = &watch{subs: make(map[*Sub]struct{})}
-		e.hub.m[s.key] = w
+		w = new(watch)
+		h.m[s.key] = w
 	}
-	w.subs[s] = struct{}{}
-	s.safety = time.AfterFunc(safetyCheck+rand.N(safetyCheck/4), func() {
-		s.doubtWatch()
-		fn(Safety)
-	})
+	if len(w.subs) > 0 {
+		s.key.path = w.subs[0].key.path // one and the same for all who wait for it
+	}
+	s.at, w.subs = len(w.subs), append(w.subs, s)
+	s.postpone(time.Since(h.began))
+	if h.sweep == nil {
+		h.sweep = time.AfterFunc(safetySweep, h.wakeDue)
+	}
 	return s
 }
 
-// doubtWatch lets the next Arm ask the server even if a watch is outstanding.
-func (s *Sub) doubtWatch() {
-	s.hub.mu.Lock()
-	defer s.hub.mu.Unlock()
-	if w := s.hub.m[s.key]; w != nil {
-		if _, ok := w.subs[s]; ok {
-			s.doubt = true
-			s.safety.Reset(safetyCheck + rand.N(safetyCheck/4))
+// postpone sets the time of the next Safety; hub.mu is held.
+func (s *Sub) postpone(now time.Duration) { s.due = now + safetyCheck + rand.N(safetySpread) }
+
+// wakeDue gives a Safety to all who are due for one.
+func (h *hub) wakeDue() {
+	var due []*Sub
+	h.mu.Lock()
+	if h.sweep == nil { // closed
+		h.mu.Unlock()
+		return
+	}
+	now, some := time.Since(h.began), false
+	for _, w := range h.m {
+		for _, s := range w.subs {
+			some = true
+			if s.due <= now {
+				s.doubt = true
+				s.postpone(now)
+				due = append(due, s)
+			}
 		}
+	}
+	if some {
+		h.sweep.Reset(safetySweep)
+	} else {
+		h.sweep = nil
+	}
+	h.mu.Unlock()
+	for _, s := range due {
+		s.fn(Safety)
 	}
 }
 
@@ -114,12 +150,15 @@ func (s *Sub) doubtWatch() {
 func (s *Sub) Cancel() {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
-	s.safety.Stop()
 	w := s.hub.m[s.key]
-	if w == nil {
+	if w == nil || s.at < 0 {
 		return
 	}
-	delete(w.subs, s)
+	last := len(w.subs) - 1
+	w.subs[s.at] = w.subs[last]
+	w.subs[s.at].at = s.at
+	w.subs[last] = nil
+	w.subs, s.at = w.subs[:last], -1
 	if len(w.subs) == 0 && w.armed == (Epoch{}) {
 		s.hub.drop(s.key, w)
 	}
@@ -286,11 +325,7 @@ func (h *hub) fire(key watchKey) []*Sub {
 		h.drop(key, w)
 		return nil
 	}
-	subs := make([]*Sub, 0, len(w.subs))
-	for s := range w.subs {
-		subs = append(subs, s)
-	}
-	return subs
+	return slices.Clone(w.subs)
 }
 
 // recheck wakes everybody.
@@ -310,9 +345,13 @@ func (h *hub) recheck(wake Wake) {
 func (h *hub) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.sweep != nil {
+		h.sweep.Stop()
+		h.sweep = nil
+	}
 	for _, w := range h.m {
-		for s := range w.subs {
-			s.safety.Stop()
+		for _, s := range w.subs {
+			s.at = -1
 		}
 	}
 	clear(h.m)

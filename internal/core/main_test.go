@@ -84,11 +84,11 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// setSuspendClock replaces the clock until the test ends. Tests of this package do not run in parallel.
+// setSuspendClock replaces the clock until the test ends, and has it asked each time. Tests of this package do not run in parallel.
 func setSuspendClock(t *testing.T, f func() time.Duration) {
-	old := suspendClock
-	suspendClock = f
-	t.Cleanup(func() { suspendClock = old })
+	old, since := suspendClock, monotonicSince
+	suspendClock, monotonicSince = f, func(time.Time) time.Duration { return fresh }
+	t.Cleanup(func() { suspendClock, monotonicSince = old, since })
 }
 
 // A recorder is a Listener that notes what it is told, in order.

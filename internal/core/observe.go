@@ -50,6 +50,7 @@ func (c *Contact) observe(session int64, up bool) {
 func (c *Contact) rise(session int64, up bool) {
 	c.conns++
 	c.epoch, c.up = Epoch{session, c.conns}, up
+	c.glance.forget()
 	if up {
 		c.notify(signal{kind: signalUp, epoch: c.epoch})
 	}
@@ -68,6 +69,7 @@ func (c *Contact) endNow() {
 	if s := c.epoch.Session; s != 0 && s != c.dead {
 		c.fall(errSeenDown)
 		c.dead = s
+		c.glance.forget()
 		c.notify(signal{kind: signalExpired, epoch: c.epoch})
 	}
 }
@@ -99,6 +101,7 @@ func (c *Contact) proved(session int64, began instant) {
 	defer c.mu.Unlock()
 	if session != 0 && session == c.epoch.Session && session != c.dead && began.after(c.clock.s) {
 		c.clock = leaseClock{began, c.timeout}
+		c.glance.forget()
 	}
 }
 

@@ -7,10 +7,14 @@ import "sync"
 type Serial struct {
 	mu    sync.Mutex
 	queue []func()
+	spare []func() // of the last batch
 	wake  chan struct{}
 	done  chan struct{}
 	ended bool
 }
+
+// keptQueue is the longest queue that is kept for what comes next.
+const keptQueue = 16
 
 // NewSerial starts a Serial.
 func NewSerial() *Serial {
@@ -40,10 +44,16 @@ func (s *Serial) run() {
 	for {
 		s.mu.Lock()
 		batch, ended := s.queue, s.ended
-		s.queue = nil
+		s.queue, s.spare = s.spare, nil
 		s.mu.Unlock()
-		for _, fn := range batch {
+		for i, fn := range batch {
 			fn()
+			batch[i] = nil
+		}
+		if cap(batch) <= keptQueue {
+			s.mu.Lock()
+			s.spare = batch[:0]
+			s.mu.Unlock()
 		}
 		if len(batch) > 0 {
 			continue

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -44,9 +45,10 @@ type wire struct {
 
 	epoch Epoch // set by Contact.connected, before any later frame is looked at
 
-	acc  []byte   // bytes from the socket, not yet a whole frame
+	acc  []byte   // bytes from the socket,
+	used int      // those of a frame that was received, and is looked at until the next one is
 	held [][]byte // whole frames that wait for setWatches
-	out  []byte   // rest of the frame that the client is reading
+	out  []byte   // rest of the frame that the client is reading, in acc or held
 
 	closeOnce sync.Once
 }
@@ -68,7 +70,8 @@ func newWire(c net.Conn, l *lane, handshake time.Duration) *wire {
 // read, as of any other end of a connection. Told of it while it sends its credentials again, it waits for itself for ever. And told while it is closed, it
 // may answer a request three times, as it queues it, as the write fails and as its loop ends, and has room for two answers: its loop waits for ever.
 func (w *wire) Write(b []byte) (int, error) {
-	taps, release, auth := w.noteWrite(b)
+	var room [1]*tap
+	taps, release, auth := w.noteWrite(room[:0], b)
 	n, err := w.Conn.Write(b)
 	for _, t := range taps {
 		t.markSent()
@@ -84,7 +87,8 @@ func (w *wire) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func (w *wire) noteWrite(b []byte) (taps []*tap, release, auth bool) {
+func (w *wire) noteWrite(out []*tap, b []byte) (taps []*tap, release, auth bool) {
+	taps = out
 	at := now()
 	for rest := b; len(rest) > 0; {
 		n, ok := frameLen(rest)
@@ -117,7 +121,7 @@ func (w *wire) noteWrite(b []byte) (taps []*tap, release, auth bool) {
 			release = w.lane.sawSetWatches(setWatchesZxid(frame)) || release
 		}
 		auth = auth || op == opAuth
-		taps = append(taps, w.lane.contact.writing(w, op, frame)...)
+		taps = w.lane.contact.writing(taps, w, op, frame)
 	}
 	return taps, release, auth
 }
@@ -162,7 +166,7 @@ func (w *wire) next() ([]byte, error) {
 				return frame, nil
 			}
 			if op != opConnectReply {
-				w.held = append(w.held, frame)
+				w.held = append(w.held, slices.Clone(frame))
 				continue
 			}
 		}
@@ -175,20 +179,21 @@ const opConnectReply = -100
 
 var errHoldOver = errors.New("hold over")
 
-// receive reads one whole frame from the socket. A read that was only interrupted for the end of a hold keeps its bytes and returns errHoldOver.
+// receive reads one whole frame from the socket, which is there until the next call. A read that was only interrupted for the end of a hold keeps its bytes
+// and returns errHoldOver.
 func (w *wire) receive() ([]byte, error) {
+	w.acc, w.used = append(w.acc[:0], w.acc[w.used:]...), 0
+	if cap(w.acc) > 1<<20 && len(w.acc) < 1<<12 {
+		w.acc = slices.Clone(w.acc)
+	}
 	for {
 		n, ok := frameLen(w.acc)
 		if !ok {
 			return nil, fmt.Errorf("zkrecipes: frame of %d bytes from %s", binary.BigEndian.Uint32(w.acc), w.RemoteAddr())
 		}
 		if n > 0 && len(w.acc) >= n {
-			frame := append([]byte(nil), w.acc[:n]...)
-			w.acc = append(w.acc[:0], w.acc[n:]...)
-			if cap(w.acc) > 1<<20 && len(w.acc) < 1<<12 {
-				w.acc = append([]byte(nil), w.acc...)
-			}
-			return frame, nil
+			w.used = n
+			return w.acc[:n], nil
 		}
 		if need := max(n, 4096); cap(w.acc) < need {
 			w.acc = append(make([]byte, 0, need), w.acc...)

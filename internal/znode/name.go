@@ -2,7 +2,7 @@ package znode
 
 import (
 	"crypto/rand"
-	"fmt"
+	"encoding/hex"
 	"math"
 	"strconv"
 	"strings"
@@ -69,7 +69,17 @@ func NewUUID() string {
 	rand.Read(b[:]) // never fails: crypto/rand ends the program instead
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+	var text [dashedLen]byte
+	at := 0
+	for i, digit := range b {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			text[at] = '-'
+			at++
+		}
+		hex.Encode(text[at:], []byte{digit})
+		at += 2
+	}
+	return string(text[:])
 }
 
 // IsUUID reports whether name is a UUID in the form that NewUUID returns.
