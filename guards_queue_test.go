@@ -113,3 +113,29 @@ func TestCreateThatLandsLateIsRemovedAfterAReconnect(t *testing.T) {
 	require.NoError(t, l.Err())
 	require.NoError(t, l.Release(within(t, 5*time.Second)))
 }
+
+// Close of an adopted connection waits for the look for a create that was given up a moment ago, and deletes what it finds.
+func TestAdoptedCloseLooksForWhatWasAbandoned(t *testing.T) {
+	forAdoptions(t, func(t testing.TB) {
+		r, sv := newAdopted(t, 5*time.Second)
+		recovers, sweeps := zktest.NewGate(), zktest.NewGate()
+		defer recovers.Open()
+		defer sweeps.Open()
+		r.p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpCreate, r.path+"/"), Times: 1, Do: zktest.CutAfter()})
+		r.p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpSync, r.path), Times: 1, Do: zktest.HoldReply(recovers)})
+		r.p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpSync, r.path), Times: 1, Do: zktest.HoldReply(sweeps)})
+		ctx, cancel := context.WithCancel(context.Background())
+		got := goLock(ctx, r.m)
+		next(t, recovers.Reached())
+		cancel()
+		require.ErrorIs(t, (<-got).err, context.Canceled)
+		recovers.Open()
+		next(t, sweeps.Reached())
+		closing := goCall(r.s.Close)
+		still(t, closing)
+		sweeps.Open()
+		require.NoError(t, next(t, closing))
+		r.exactly()
+		sv.usable(t, r.s.ID())
+	})
+}
