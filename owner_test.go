@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -243,8 +244,15 @@ func TestNestedLockRacesTheLastRelease(t *testing.T) {
 	for range 300 {
 		l, err := m.Lock(bg)
 		require.NoError(t, err)
-		released := make(chan error, 1)
-		go func() { released <- l.Release(bg) }()
+		released, begins := make(chan error, 1), make(chan struct{})
+		go func() {
+			close(begins)
+			released <- l.Release(bg)
+		}()
+		<-begins
+		for range rand.IntN(8) { // or the Release would always come too late
+			runtime.Gosched()
+		}
 		next, err := m.Lock(bg)
 		require.NoError(t, err)
 		require.NoError(t, <-released)

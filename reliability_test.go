@@ -49,8 +49,17 @@ func TestTestsOfTheReliabilityTable(t *testing.T) {
 
 	there := make(map[string]bool)
 	rows := 0
-	for _, row := range regexp.MustCompile(`(?m)^\| (.+) \| .+ \| (.+) \| .+ \|$`).FindAllStringSubmatch(string(text), -1) {
-		if row[1] == "reports" {
+	columns, reports := regexp.MustCompile(`^\| (.+) \| .+ \| (.+) \| .+ \|$`), false
+	for line := range strings.SplitSeq(string(text), "\n") {
+		row := columns.FindStringSubmatch(line)
+		switch {
+		case row == nil: // between two tables
+			reports = reports && line != ""
+			continue
+		case row[1] == "reports":
+			reports = true
+			continue
+		case !reports: // another table
 			continue
 		}
 		rows++

@@ -71,8 +71,8 @@ func TestReadWriteTokensOnlyGrow(t *testing.T) {
 // from there on it shares its writer's, and keeps it when the write lease is released: nobody is granted beside it, whatever the numbers do.
 func TestReadUnderWriteAtTheLimit(t *testing.T) {
 	t.Parallel()
-	const near, at = "/near", "/at"
-	addrs := startAt(t, map[string]int32{near: lastNested - 1, at: 1<<31 - 3})
+	const near, at, past = "/near", "/at", "/past"
+	addrs := startAt(t, map[string]int32{near: lastNested - 1, at: 1<<31 - 3, past: -1 << 31})
 	c := adminAt(t, addrs)
 	s, others := dial(t, addrs, WithTimeout(10*time.Second)), dial(t, addrs, WithTimeout(10*time.Second))
 	bg := context.Background()
@@ -93,6 +93,8 @@ func TestReadUnderWriteAtTheLimit(t *testing.T) {
 		require.NoError(t, r.Release(bg))
 		require.Empty(t, children(t, c, near))
 	}
+
+	readsOnTheWriters(t, NewRWLock(s, past))
 
 	var mu sync.Mutex
 	readers, writers := 0, 0
@@ -175,4 +177,15 @@ func TestReadUnderWriteAtTheLimit(t *testing.T) {
 	require.IsIncreasing(t, tokens)
 	require.Empty(t, children(t, c, at))
 	require.True(t, strings.HasSuffix(first.Node(), "2147483645"), first.Node())
+}
+
+// readsOnTheWriters reads under a write whose number is below zero, which is nobody's place.
+func readsOnTheWriters(t testing.TB, l *RWLock) {
+	w, err := l.Lock(within(t, 10*time.Second))
+	require.NoError(t, err)
+	r, err := l.RLock(w.Context())
+	require.NoError(t, err)
+	require.Equal(t, w.Node(), r.Node())
+	require.NoError(t, w.Release(within(t, 10*time.Second)))
+	require.NoError(t, r.Release(within(t, 10*time.Second)))
 }

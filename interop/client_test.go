@@ -119,13 +119,16 @@ func (z *zkClient) Lock(_ context.Context, side Side, path string) (string, erro
 	if side != Mutex {
 		return "", fmt.Errorf("zk.Lock is no %s", side)
 	}
-	l := zk.NewLock(z.c, path, zk.WorldACL(zk.PermAll))
+	z.mu.Lock()
+	l := z.locks[path]
+	if l == nil {
+		l = zk.NewLock(z.c, path, zk.WorldACL(zk.PermAll))
+		z.locks[path] = l
+	}
+	z.mu.Unlock()
 	if err := l.Lock(); err != nil {
 		return "", err
 	}
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	z.locks[path] = l
 	return "", nil // it does not say which znode is its own
 }
 

@@ -20,6 +20,8 @@
 //	open <servers> <timeout in ms>       session id     connects; the first request of a peer
 //	<side> <path>                        znode          waits until it is granted; see Side. No znode where the library does not say
 //	release <side> <path>
+//	tries <side> <path> <ms>             granted/late   of a mutex: waits no longer than that
+//	holds <side> <path>                  yes/no, states what the lock itself says without a request, and what was said of the connection
 //	drain <path> <n>                                    n threads take a mutex and give it back; it answers when all have
 //	close                                               closes the session; what waits gets an error
 //	version                              version        of the library

@@ -46,9 +46,13 @@ func checkMatrix(t *testing.T, inTurn, killed map[cellKey]bool) {
 		require.NoError(t, os.WriteFile(fleetDoc, []byte(before+matrixBegin+comment+"\n"+table+matrixEnd+after), 0o644))
 		return
 	}
-	version := regexp.MustCompile(`\d+(\.\d+)*`)
-	require.Equal(t, version.ReplaceAllString(written, "N"), version.ReplaceAllString(table, "N"),
+	require.Equal(t, withoutVersions(written), withoutVersions(table),
 		"%s is not what this run has shown; go test -run TestMatrix -update writes it", fleetDoc)
+}
+
+// withoutVersions is a table as it is with any versions, which are the machine's.
+func withoutVersions(table string) string {
+	return regexp.MustCompile(`\d+(\.\d+)*`).ReplaceAllString(table, "N")
 }
 
 func matrixTable(versions map[string]string, inTurn, killed map[cellKey]bool) string {

@@ -106,6 +106,19 @@ func (p *Peer) Release(ctx context.Context, side Side, path string) error {
 	return err
 }
 
+// TryFor is Lock that gives up by its own clock after d; false when it has. Mutexes only.
+func (p *Peer) TryFor(ctx context.Context, side Side, path string, d time.Duration) (granted bool, err error) {
+	said, err := p.call(ctx, "tries", string(side), path, strconv.FormatInt(d.Milliseconds(), 10))
+	return said == "granted", err
+}
+
+// Holds is what the client's lock says of itself without a request, and the states of the connection that the client has told, in their order. Mutexes only.
+func (p *Peer) Holds(ctx context.Context, side Side, path string) (holds bool, states []string, err error) {
+	said, err := p.call(ctx, "holds", string(side), path)
+	word, told, _ := strings.Cut(said, " ")
+	return word == "yes", strings.Split(told, ","), err
+}
+
 // Drain has so many threads of the client take the mutex at path and give it back, each with a lock object of its own, and returns when all have. It does not
 // wait for other calls of the Peer.
 func (p *Peer) Drain(ctx context.Context, path string, waiters int) error {

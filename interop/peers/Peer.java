@@ -6,14 +6,17 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.stream.Collectors;
 
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.Revoker;
+import org.apache.curator.framework.state.ConnectionState;
 import org.apache.curator.retry.RetryNTimes;
 
 /**
@@ -28,6 +31,7 @@ public final class Peer {
     private final CuratorFramework client;
     private final ExecutorService thread = Executors.newSingleThreadExecutor();
     private final Sides sides;
+    private final List<ConnectionState> states = new CopyOnWriteArrayList<>();
 
     public static void main(String[] args) throws Exception {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, "UTF-8"));
@@ -85,6 +89,7 @@ public final class Peer {
     private Peer(String name, String servers, int timeoutMs) throws Exception {
         this.name = name;
         client = CuratorFrameworkFactory.newClient(servers, timeoutMs, timeoutMs, new RetryNTimes(3, 100));
+        client.getConnectionStateListenable().addListener((c, now) -> states.add(now));
         client.start();
         if (!client.blockUntilConnected(timeoutMs, java.util.concurrent.TimeUnit.MILLISECONDS)) {
             client.close();
@@ -107,6 +112,10 @@ public final class Peer {
             case "release":
                 sides.at(words[3], words[4]).release();
                 return "";
+            case "tries":
+                return sides.at(words[3], words[4]).tries(Long.parseLong(words[5])) ? "granted" : "late";
+            case "holds":
+                return (sides.at(words[3], words[4]).holds() ? "yes " : "no ") + states.stream().map(Object::toString).collect(Collectors.joining(","));
             case "participants":
                 return String.join(" ", sides.at(words[3], words[4]).participants());
             case "attemptrevoke":

@@ -5,6 +5,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.lang.reflect.Method;
 
 import org.apache.curator.framework.CuratorFramework;
@@ -31,6 +32,16 @@ final class Sides {
 
         /** Returns when the znode has gone. */
         void release() throws Exception;
+
+        /** Waits no longer than that. */
+        default boolean tries(long ms) throws Exception {
+            throw new UnsupportedOperationException();
+        }
+
+        /** What the recipe itself says, without a request. */
+        default boolean holds() {
+            throw new UnsupportedOperationException();
+        }
 
         default Collection<String> participants() throws Exception {
             throw new UnsupportedOperationException();
@@ -100,6 +111,16 @@ final class Sides {
         @Override
         public void release() throws Exception {
             lock.release();
+        }
+
+        @Override
+        public boolean tries(long ms) throws Exception {
+            return lock.acquire(ms, TimeUnit.MILLISECONDS);
+        }
+
+        @Override
+        public boolean holds() {
+            return lock.isAcquiredInThisProcess();
         }
 
         @Override

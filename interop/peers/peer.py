@@ -12,6 +12,7 @@ import time
 
 import kazoo
 from kazoo.client import KazooClient
+from kazoo.exceptions import LockTimeout
 from kazoo.recipe.lock import Lock, ReadLock, WriteLock
 
 # What each kind of lock has to take notice of besides kazoo's own names. Without it kazoo sees kazoo's znodes only.
@@ -53,6 +54,7 @@ class Peer(object):
         self.name = name
         self.requests = queue.Queue()
         self.locks = {}
+        self.states = []
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self):
@@ -66,6 +68,7 @@ class Peer(object):
     def open(self, servers, timeout_ms):
         seconds = int(timeout_ms) / 1000.0
         self.client = KazooClient(hosts=servers, timeout=seconds)
+        self.client.add_listener(self.states.append)
         self.client.start(timeout=seconds)
         return str(self.client.client_id[0])
 
@@ -90,6 +93,22 @@ class Peer(object):
         self.locks[kind, path] = lock
         lock.acquire()
         return path + "/" + lock.node
+
+    def tries(self, kind, path, ms):
+        """Waits no longer than that."""
+        cls, others = KINDS[kind]
+        lock = cls(self.client, path, self.name, extra_lock_patterns=others)
+        try:
+            granted = lock.acquire(timeout=int(ms) / 1000.0)
+        except LockTimeout:
+            granted = False
+        if granted:
+            self.locks[kind, path] = lock
+        return "granted" if granted else "late"
+
+    def holds(self, kind, path):
+        """What the lock itself says, without a request, and what the client has said of its connection so far."""
+        return ("yes " if self.locks[kind, path].is_acquired else "no ") + ",".join(self.states)
 
     def drain(self, path, waiters):
         """So many threads take the mutex and give it back, each with a lock object of its own."""
