@@ -259,7 +259,7 @@ func TestLoadOfWaiters(t *testing.T) {
 	require.LessOrEqual(t, waiting.goroutines, 1, "the caller's")
 	require.LessOrEqual(t, watched, want)
 	if !raceEnabled {
-		require.Less(t, waiting.heap, 16<<10, "with what the server has of it")
+		require.Less(t, waiting.heap, 8<<10, "with what the server has of it")
 	}
 
 	server.ResetCounters()
