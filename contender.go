@@ -272,8 +272,9 @@ func (c *contender) unwatch() {
 
 // look lists the directory, and notes what was on its way out before.
 func (c *contender) look() (names []string, span core.Span, err error) {
-	names, c.leaving, span, err = c.list()
-	return names, span, err
+	l, err := c.list()
+	c.leaving = l.Leaving
+	return l.Names, l.Span, err
 }
 
 // occupied is the look of a TryLock before it writes anything: one read.
