@@ -76,7 +76,7 @@ func (s *Session) newHold(key holdKey, spec *lockSpec) *hold {
 func (s *Session) startHold(key holdKey, spec *lockSpec, try bool) *hold {
 	h := s.newHold(key, spec)
 	h.limit = &holdLimit{s: s, holds: []*hold{h}}
-	c := newContender(s.engine, spec.dir, spec.marker, spec.data(key.owner), try, h)
+	c := newContender(s.engine, &s.heirs, spec.dir, spec.marker, spec.data(key.owner), try, h)
 	h.seeker = c
 	c.wake()
 	return h

@@ -24,6 +24,18 @@ func (m *machine) wake() {
 	}
 }
 
+// wakeHere asks for a step, and takes it before it returns if none is running: for who has a goroutine to spare, and holds no lock.
+func (m *machine) wakeHere() {
+	m.mu.Lock()
+	m.again = true
+	here := !m.running && !m.over
+	m.running = m.running || here
+	m.mu.Unlock()
+	if here {
+		m.run()
+	}
+}
+
 func (m *machine) run() {
 	for {
 		m.mu.Lock()

@@ -179,7 +179,7 @@ func (p *permits) enter() (first bool, err error) {
 		return false, p.failure
 	}
 	if p.first == nil && p.queue == nil {
-		p.queue = newContender(p.e, znode.Join(p.m.spec.dir, locksDir), znode.LockName, []byte(p.h.key.owner), false, queueing{p})
+		p.queue = newContender(p.e, &p.s.heirs, znode.Join(p.m.spec.dir, locksDir), znode.LockName, []byte(p.h.key.owner), false, queueing{p})
 		p.queue.wake()
 	}
 	return p.first != nil, nil
