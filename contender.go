@@ -29,7 +29,7 @@ func family(marker string) []string {
 //	nothing --create--> queued --list: nothing in the way--> offered --> granted
 //	                      |  ^                                |  ^
 //	                      v  '---stale clock or session-------'  |
-//	                    waiting --the one in the way was deleted-'
+//	                    waiting --the one in the way was deleted, or handed its place over-'
 //	                    (on the nearest in the way and on the own znode; any other wake-up: look again)
 //
 //	queued, list without the own znode     -> nothing (again, at the tail)
@@ -44,6 +44,7 @@ type contender struct {
 	marker string
 	data   []byte
 	client client
+	heirs  *heirs
 	quit   quit // ctx
 
 	// Of the running step alone.
@@ -52,10 +53,12 @@ type contender struct {
 	leaving core.Leaving // as of before the last list was asked for
 	pred    *predecessor // the nearest in the way
 	alone   core.Epoch   // where it is the only one in the way, see foresee
+	heir    *heir        // the claim to the place of the nearest in the way, nil for none
 
 	try      bool        // list first, create only if nothing is in the way, never wait
 	revoked  bool        // of the running step
 	ownWoken atomic.Bool // an event for the own znode came since its watch was last set
+	doubt    atomic.Bool // nothing has happened for a long time since then
 
 	ahead aheadNote
 }
@@ -65,6 +68,7 @@ type predecessor struct {
 	name    string
 	sub     *core.Sub
 	deleted atomic.Bool // the server said so
+	called  atomic.Bool // it was let go by this Session, for a hand-over: the answer wakes, not the deletion
 }
 
 // A client is who a contender works for.
@@ -86,8 +90,8 @@ const (
 	grantUnwanted         // nobody waits any more
 )
 
-func newContender(e *core.Engine, dir, marker string, data []byte, try bool, cl client) *contender {
-	c := &contender{marker: marker, data: data, try: try, client: cl}
+func newContender(e *core.Engine, hs *heirs, dir, marker string, data []byte, try bool, cl client) *contender {
+	c := &contender{marker: marker, data: data, try: try, client: cl, heirs: hs}
 	c.directory = directory{e, dir, &c.quit}
 	c.machine = machine{on: e, of: c}
 	e.Enter()
@@ -117,7 +121,11 @@ func (c *contender) step() (over bool) {
 		if c.made != nil && c.made.Session != epoch.Session {
 			c.leave()
 		}
-		if c.isNext(epoch) {
+		next, undecided := c.inherits(epoch)
+		if undecided {
+			return false
+		}
+		if next || c.isNext(epoch) {
 			if over, done := c.offer(); done {
 				return over
 			}
@@ -137,6 +145,9 @@ func (c *contender) step() (over bool) {
 			}
 			c.made = &made
 			c.own = c.e.Watch(made.Path, core.Data, func(w core.Wake) {
+				if w == core.Safety {
+					c.doubt.Store(true)
+				}
 				c.ownWoken.Store(true)
 				c.client.ownEvent(made.Path, w)
 			})
@@ -221,6 +232,41 @@ func (c *contender) isNext(epoch core.Epoch) bool {
 	return c.made != nil && c.alone == epoch && c.pred != nil && c.pred.deleted.Load() && !c.ownWoken.Load() && c.e.Epoch() == epoch
 }
 
+// inherits reports whether the place of the one right before was handed over, and nothing is known to have befallen the own znode; or that this is not
+// decided yet: then the answer wakes this contender. A claim that is decided, or that nobody has called, is at an end with it.
+func (c *contender) inherits(epoch core.Epoch) (next, undecided bool) {
+	h := c.heir
+	if h == nil {
+		return false, false
+	}
+	state := c.heirs.settle(h)
+	if state == heirCalled && !c.doubt.Load() {
+		return false, true
+	}
+	c.disclaim()
+	return state == heirHanded && h.epoch == epoch && !c.ownWoken.Load(), false
+}
+
+// claims lets the place of the nearest in the way be handed over, if that is exclusive and was shown right before this one by a list that was answered on
+// the connection on which the watches are set.
+func (c *contender) claims(p place, listed, watched core.Epoch) {
+	last, ok := znode.Parse(p.ahead[len(p.ahead)-1].Raw, family(c.marker)...)
+	if !ok || !last.Exclusive() && last.Marker != znode.LatchName || c.marker == znode.ReadName || p.byCzxid || listed != watched {
+		return
+	}
+	c.heir = &heir{node: c.made.Path, behind: znode.Join(c.dir, last.Raw), epoch: watched, by: c, pred: c.pred}
+	c.heirs.claim(c.heir)
+}
+
+// disclaim ends the claim, whatever has become of it.
+func (c *contender) disclaim() {
+	if c.heir != nil {
+		c.heirs.withdraw(c.heir)
+		c.heir.pred.called.Store(false) // whoever goes on with the subscription lists first
+		c.heir = nil
+	}
+}
+
 // end leaves the queue and tells the client: the error, or with none that somebody stands in the way.
 func (c *contender) end(err error) bool {
 	r := c.leave()
@@ -242,6 +288,7 @@ func (c *contender) end(err error) bool {
 // leave gives the own znode to the reaper.
 func (c *contender) leave() (r *core.Removal) {
 	if c.made != nil {
+		c.disclaim() // before others can pass over the znode
 		r = c.e.Remove(c.made.Path, c.made.Session)
 		c.forget()
 	}
@@ -250,6 +297,7 @@ func (c *contender) leave() (r *core.Removal) {
 
 // forget drops the own znode, which is gone or somebody else's care.
 func (c *contender) forget() {
+	c.disclaim()
 	c.unwatch()
 	c.own.Cancel()
 	c.made, c.own, c.revoked = nil, nil, false
@@ -264,8 +312,9 @@ func (c *contender) unwatch() {
 
 // look lists the directory, and notes what was on its way out before.
 func (c *contender) look() (names []string, span core.Span, err error) {
-	names, c.leaving, span, err = c.list()
-	return names, span, err
+	l, err := c.list()
+	c.leaving = l.Leaving
+	return l.Names, l.Span, err
 }
 
 // occupied is the look of a TryLock before it writes anything: one read.
@@ -348,8 +397,14 @@ func (c *contender) wait(p place, listed core.Epoch) (bool, error) {
 		path := znode.Join(c.dir, nearest)
 		pred.name = path[len(path)-len(nearest):] // nothing of a list is kept
 		pred.sub = c.e.Watch(path, core.Data, func(w core.Wake) {
-			if w == core.Deleted {
+			switch {
+			case w == core.Deleted:
 				pred.deleted.Store(true)
+				if pred.called.Load() {
+					return
+				}
+			case w == core.Safety:
+				c.doubt.Store(true)
 			}
 			c.wake()
 		})
@@ -357,6 +412,7 @@ func (c *contender) wait(p place, listed core.Epoch) (bool, error) {
 	}
 	c.alone = core.Epoch{}
 	c.ownWoken.Store(false)
+	c.doubt.Store(false)
 	type armed struct {
 		node core.Node
 		span core.Span
@@ -383,6 +439,7 @@ func (c *contender) wait(p place, listed core.Epoch) (bool, error) {
 	}
 	c.foresee(p, listed, span.After)
 	c.ahead.note(ahead, node)
+	c.claims(p, listed, span.After)
 	c.client.waiting(len(ahead))
 	return true, nil
 }

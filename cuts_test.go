@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,31 @@ func calls() []call {
 			require.ErrorIs(r, g.err, ErrHeld)
 			r.exactly(r.theirs.Node())
 			require.NoError(r, r.theirs.Release(bg))
+		}, false},
+		{"Lock, handed over", weHold, func(r *cutRun) {
+			got := in(func() (*Lease, error) { return r.m.Lock(take(r)) })
+			r.claims(r.mine)
+			r.release(r.mine)
+			g := <-got
+			r.release(r.holding(g.lease, g.err))
+		}, false},
+		{"Lock, handed over and cancelled", weHold, func(r *cutRun) {
+			ctx, cancel := context.WithCancel(take(r))
+			defer cancel()
+			got := in(func() (*Lease, error) { return r.m.Lock(ctx) })
+			r.claims(r.mine)
+			done, stop := context.WithCancel(bg)
+			stop()
+			if err := r.mine.Release(done); err != nil && !errors.Is(err, ErrLost) {
+				require.ErrorIs(r, err, context.Canceled)
+			}
+			cancel()
+			if g := <-got; g.err == nil {
+				r.release(g.lease)
+			} else {
+				require.ErrorIs(r, g.err, context.Canceled)
+			}
+			r.release(r.mine)
 		}, false},
 		{"TryLock, free", none, func(r *cutRun) {
 			r.release(r.holding(r.m.TryLock(take(r))))
@@ -188,7 +214,7 @@ func noOrphanWhateverIsCut(t testing.TB) {
 					r := start(t)
 					struck := r.breaks(faults...)
 					c.run(r)
-					if len(faults) == 1 {
+					if len(faults) == 1 && !strings.Contains(name, "handed over and cancelled") { // whose requests depend on which comes first
 						require.Equal(r, 1, struck(), "the fault did not strike: %s", ops(r.requests()))
 					}
 					r.settled()

@@ -33,22 +33,18 @@ func (d *directory) read(fn func(core.Conn) error) (span core.Span, err error) {
 	}
 }
 
-// list reads the names, and what was on its way out before; a missing directory is empty, which is not nil.
-func (d *directory) list() (names []string, leaving core.Leaving, span core.Span, err error) {
+// list reads the names; a missing directory is empty, which is not nil. Others may have got the same list: it is not to be changed.
+func (d *directory) list() (core.Listing, error) {
 	for {
-		leaving = d.e.Leaving(d.dir)
-		span, err = d.e.Do(d.ctx, func(conn core.Conn) (err error) {
-			names, _, err = conn.Children(d.dir)
-			return err
-		})
-		if err == nil && names != nil {
-			return names, leaving, span, nil
-		}
-		if err == nil || errors.Is(err, zk.ErrNoNode) {
-			return []string{}, leaving, span, nil
-		}
-		if !d.repeat(err) {
-			return nil, leaving, span, err
+		l, err := d.e.List(d.ctx, d.dir)
+		switch {
+		case err == nil && l.Names != nil:
+			return l, nil
+		case err == nil, errors.Is(err, zk.ErrNoNode):
+			l.Names = []string{}
+			return l, nil
+		case !d.repeat(err):
+			return l, err
 		}
 	}
 }

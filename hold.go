@@ -85,7 +85,7 @@ func (s *Session) newHold(key holdKey, spec *lockSpec) *hold {
 // startHold starts a hold that queues; mu is held.
 func (s *Session) startHold(key holdKey, spec *lockSpec, try bool) *hold {
 	h := s.newHold(key, spec)
-	c := newContender(s.engine, spec.dir, spec.marker, spec.data(key.owner), try, h)
+	c := newContender(s.engine, &s.heirs, spec.dir, spec.marker, spec.data(key.owner), try, h)
 	h.seeker = c
 	c.wake()
 	return h

@@ -36,6 +36,18 @@ type stepper interface {
 	ended()            // called behind the last one
 }
 
+// wakeHere asks for a step, and takes it before it returns if none is running: for who has a goroutine to spare, and holds no lock.
+func (m *machine) wakeHere() {
+	m.mu.Lock()
+	m.again = true
+	here := !m.running && !m.over
+	m.running = m.running || here
+	m.mu.Unlock()
+	if here {
+		m.Run()
+	}
+}
+
 // Run is the Engine's.
 func (m *machine) Run() {
 	for {

@@ -66,6 +66,9 @@ func within(t testing.TB, d time.Duration) context.Context {
 // dial opens a Session, in the way of the test, that is closed with the test.
 func dial(t testing.TB, addrs []string, opts ...DialOption) *Session {
 	t.Helper()
+	if shortcutsOff() {
+		opts = append([]DialOption{withoutHandOver}, opts...)
+	}
 	if wayOf(t) != dialed {
 		s, _ := adopt(t, addrs, opts...)
 		return s
@@ -76,6 +79,14 @@ func dial(t testing.TB, addrs []string, opts ...DialOption) *Session {
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
+
+// Tests that are about a shortcut ask for it, or for its absence; in all others ZKRECIPES_SHORTCUTS=off leaves it away.
+var (
+	withHandOver    = sessionOption(func(c *sessionConfig) { c.noHandOver = false })
+	withoutHandOver = sessionOption(func(c *sessionConfig) { c.noHandOver = true })
+)
+
+func shortcutsOff() bool { return os.Getenv("ZKRECIPES_SHORTCUTS") == "off" }
 
 // dialShared opens a Session on the server that the tests share.
 func dialShared(t testing.TB, opts ...DialOption) *Session {

@@ -58,6 +58,7 @@ func (s *Session) startUnder(w *hold, key holdKey, spec *lockSpec) *hold {
 		return h
 	}
 	n := &nest{h: h, writer: w.stake, name: name}
+	n.writer.nested = true
 	n.ctx, n.stop = context.WithCancel(s.engine.Context())
 	h.seeker = n
 	if s.engine.Go(n.run) { // else Close has begun, and ends the hold

@@ -39,6 +39,8 @@ type (
 		namespace string
 		name      string
 		tracks    []*core.Track
+
+		noHandOver bool // every waiter lists, for tests
 	}
 	dialConfig struct {
 		sessionConfig

@@ -107,7 +107,7 @@ func (p *permits) leaveQueue() {
 	p.first, p.own = nil, nil
 	p.queueMu.Unlock()
 	if first != nil {
-		p.e.Remove(first.Path, first.Session)
+		p.s.heirs.letGo(p.e, first.Path, first.Session)
 		own.Cancel()
 		p.e.Leave()
 	}

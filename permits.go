@@ -179,7 +179,7 @@ func (p *permits) enter() (first bool, err error) {
 		return false, p.failure
 	}
 	if p.first == nil && p.queue == nil {
-		p.queue = newContender(p.e, znode.Join(p.m.spec.dir, locksDir), znode.LockName, []byte(p.h.key.owner), false, queueing{p})
+		p.queue = newContender(p.e, &p.s.heirs, znode.Join(p.m.spec.dir, locksDir), znode.LockName, []byte(p.h.key.owner), false, queueing{p})
 		p.queue.wake()
 	}
 	return p.first != nil, nil
@@ -248,12 +248,12 @@ func (p *permits) freeFor() (taken, queue bool, err error) {
 	}
 	others := make(chan listed, 1)
 	if !p.e.Go(func() {
-		names, leaving, _, err := locks.list()
-		others <- listed{slices.DeleteFunc(names, leaving.Has), err}
+		l, err := locks.list()
+		others <- listed{slices.DeleteFunc(slices.Clone(l.Names), l.Leaving.Has), err}
 	}) {
 		return false, false, core.ErrClosed
 	}
-	names, _, _, err := p.list()
+	l, err := p.list()
 	waiting := <-others
 	if err = cmp.Or(err, waiting.err); err != nil {
 		return false, false, err
@@ -262,9 +262,9 @@ func (p *permits) freeFor() (taken, queue bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
-	p.e.Seen(p.dir, names)
+	p.e.Seen(p.dir, l.Names)
 	p.e.Seen(locks.dir, waiting.names)
-	leases, queued := parseAll(names, znode.LeaseName), parseAll(waiting.names, znode.LockName)
+	leases, queued := parseAll(l.Names, znode.LeaseName), parseAll(waiting.names, znode.LockName)
 	znode.SortBySeq(leases)
 	znode.SortBySeq(queued)
 	switch {
@@ -440,13 +440,13 @@ func (p *permits) watchOwn(session int64) (core.Span, error) {
 
 // look lists, and drops the leases that somebody has deleted: they are gone for good, and so are their places.
 func (p *permits) look(session int64) (standing, error) {
-	names, _, span, err := p.list()
+	l, err := p.list()
 	if err != nil {
 		return unknown, err
 	}
-	at, err := p.stand(names, session)
-	if at == unknown && err == nil && span.SameSession() && span.After.Session == session {
-		p.made = slices.DeleteFunc(p.made, func(m core.Created) bool { return !slices.Contains(names, m.Name) })
+	at, err := p.stand(l.Names, session)
+	if at == unknown && err == nil && l.Span.SameSession() && l.Span.After.Session == session {
+		p.made = slices.DeleteFunc(p.made, func(m core.Created) bool { return !slices.Contains(l.Names, m.Name) })
 	}
 	return at, err
 }

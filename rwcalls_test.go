@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -154,6 +155,27 @@ func rwCalls() []rwCall {
 		{"Lock, free", none, acquire(func(r *rwRun) (*Lease, error) { return r.lock.Lock(r.ctx()) }), true},
 		named("RLock, behind a writer", false, behind(write, read)),
 		named("Lock, behind a reader", true, behind(read, write)),
+		{"Lock, handed over", func(r *rwRun) { r.write(false) }, func(r *rwRun) {
+			got := lockedIn(func() (*Lease, error) { return r.lock.Lock(r.take()) })
+			eventually(r, 10*time.Second, "it waits, or ends", func() bool {
+				return claimantOf(r.s, r.w.Node()) != "" || len(got) > 0 || r.w.Err() != nil || r.s.cfg.noHandOver && len(children(r, r.admin, r.path)) == 2
+			})
+			if !r.loss { // else it may be granted, and gone, before it is seen
+				r.queue(true)
+				require.Nil(r, r.others[0].granted())
+			}
+			r.gives(r.w)
+			g := <-got
+			if r.got(g.lease, g.err) {
+				require.Greater(r, g.lease.Token(), r.w.Token())
+				r.stands(g.lease)
+				r.probe()
+			}
+			r.gives(g.lease)
+			for _, o := range r.others {
+				r.comes(o)
+			}
+		}, false},
 		{"RLock, nested", func(r *rwRun) { r.write(false); r.queue(true) }, func(r *rwRun) {
 			if r.nest() {
 				r.stands(r.r, r.w)

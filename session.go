@@ -37,6 +37,8 @@ type Session struct {
 	inside map[*entrant]struct{} // members of double barriers that have a znode and no call under way that sees to it
 	closed bool
 
+	heirs heirs
+
 	statesMu sync.Mutex
 	state    State
 	watchers map[*stateWatcher]struct{}
@@ -159,6 +161,7 @@ func newSession(cfg sessionConfig) (*Session, error) {
 	s := &Session{
 		cfg: cfg, label: ownerLabel(cfg.name), log: cfg.logger, done: make(chan struct{}), holds: make(map[holdKey]*hold), inside: make(map[*entrant]struct{}), state: StateSuspended,
 		watchers: make(map[*stateWatcher]struct{}),
+		heirs:    heirs{m: make(map[string]*heir), off: cfg.noHandOver},
 	}
 	for _, t := range cfg.trace {
 		s.tracesWaiting = s.tracesWaiting || t.Waiting != nil
@@ -291,6 +294,7 @@ func (s *Session) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.heirs.end()
 	var tells []func()
 	for _, h := range s.holds {
 		switch h.phase {

@@ -20,6 +20,7 @@ type stake struct {
 	own     *core.Sub
 	holds   []*hold
 	nests   int      // reads that are being made beside it: its znode must not go before they are decided
+	nested  bool     // a read may ever have been made beside it, which takes its place
 	gone    bool     // somebody deleted the znode: whoever has made one of that name since owns it
 	revoked lateChan // closed when somebody asked for it back
 
@@ -47,8 +48,12 @@ func (st *stake) settle() {
 	if st.ended.isClosed() {
 		return
 	}
-	if !st.gone {
+	switch {
+	case st.gone:
+	case st.nested:
 		st.removal = st.s.engine.Remove(st.node, st.session)
+	default:
+		st.removal = st.s.heirs.letGo(st.s.engine, st.node, st.session)
 	}
 	st.own.Cancel()
 	st.ended.close()

@@ -21,9 +21,9 @@ type Created struct {
 	Name    string
 	Session int64
 	Token   int64    // czxid; 0 when the reply was not seen
-	List    []string // children of the directory, from a list behind the create; nil when there is none, or when it is of another epoch
+	List    []string // children of the directory, as in a Listing, from a list behind the create; nil when there is none, or when it is of another epoch
 	Listed  Epoch    // of the list
-	Leaving Leaving  // what was on its way out of the directory before that list was asked for
+	Leaving Leaving  // of the list
 }
 
 // A creation is what an attempt sends, and what it does when the server misses something.
@@ -200,13 +200,8 @@ func (e *Engine) fits(what creation) error {
 }
 
 func (e *Engine) createOnce(ctx context.Context, what creation, id string) (made Created, span Span, err error) {
-	type list struct {
-		names []string
-		span  Span
-	}
-	made.Leaving = e.Leaving(what.dir)
 	t := e.contact.tap(id)
-	listed := make(chan *list, 1)
+	listed := make(chan *Listing, 1)
 	over := make(chan struct{})
 	if !what.list || !e.contact.wired { // without wires nobody sees when the create's bytes are out, nor on which connection a list was answered
 		listed <- nil
@@ -218,12 +213,7 @@ func (e *Engine) createOnce(ctx context.Context, what creation, id string) (made
 			listed <- nil
 			return
 		}
-		var l list
-		var err error
-		l.span, err = e.Do(ctx, func(c Conn) (err error) {
-			l.names, _, err = c.Children(what.dir)
-			return err
-		})
+		l, err := e.List(ctx, what.dir)
 		if err != nil {
 			listed <- nil
 			return
@@ -244,8 +234,8 @@ func (e *Engine) createOnce(ctx context.Context, what creation, id string) (made
 	}
 	_, made.Name = znode.Split(made.Path)
 	made.Session = span.After.Session
-	if l := <-listed; l != nil && l.span.SameConn() && l.span.After == span.After {
-		made.List, made.Listed = l.names, l.span.After
+	if l := <-listed; l != nil && l.Span.SameConn() && l.Span.After == span.After {
+		made.List, made.Listed, made.Leaving = l.Names, l.Span.After, l.Leaving
 	}
 	return made, span, nil
 }

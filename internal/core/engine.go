@@ -83,6 +83,7 @@ type Engine struct {
 	contact *Contact
 	tracker *Serial
 	hub     *hub
+	lists   *lists
 	reaper  *reaper
 	slots   chan struct{}
 	callers chan struct{}
@@ -138,6 +139,7 @@ func newEngineOn(cfg Config, contact *Contact) *Engine {
 		opened:  make(chan struct{}),
 	}
 	e.hub = newHub(e)
+	e.lists = newLists(e)
 	e.reaper = newReaper(e)
 	return e
 }

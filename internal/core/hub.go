@@ -67,6 +67,8 @@ type watch struct {
 	seen  uint64 // events so far: an arm during which one came is void
 	node  Node
 
+	arming chan struct{} // closed when the read that is to set it has ended; nil when none is under way
+
 	unfollow chan struct{} // closed when nobody needs to read the channel of the last arm any more; nil when nobody does
 }
 
@@ -181,9 +183,19 @@ func (h *hub) drop(key watchKey, w *watch) {
 // for a missing node (Data, Children), or that of the read.
 func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 	h := s.hub
-	epoch := h.e.Epoch()
 	h.mu.Lock()
-	w := h.m[s.key]
+	w, joined, epoch := s.look()
+	for w != nil && !joined && w.arming != nil { // somebody's read may set the watch for this one, too
+		other := w.arming
+		h.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return Node{}, Span{}, ctx.Err()
+		}
+		h.mu.Lock()
+		w, joined, epoch = s.look()
+	}
 	if w == nil { // cancelled, or ended by Close
 		h.mu.Unlock()
 		if h.e.ctx.Err() != nil {
@@ -191,7 +203,6 @@ func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 		}
 		return Node{}, Span{}, context.Canceled
 	}
-	joined := w.armed == epoch && epoch.Session != 0 && h.e.Ready()
 	if joined && !s.doubt {
 		node := w.node
 		h.mu.Unlock()
@@ -199,6 +210,11 @@ func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 	}
 	s.doubt = false
 	seen := w.seen
+	var arming chan struct{}
+	if !joined {
+		arming = make(chan struct{})
+		w.arming = arming
+	}
 	h.mu.Unlock()
 
 	var node Node
@@ -218,8 +234,22 @@ func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 	case err == nil && span.SameConn() && (!joined || w.armed == span.After):
 		w.armed, w.node = span.After, node
 	}
+	if arming != nil {
+		w.arming = nil
+		close(arming)
+	}
 	h.mu.Unlock()
 	return node, span, err
+}
+
+// look returns the subscription's watch, nil if it was cancelled, and whether it is armed on the connection of the epoch; mu is held.
+func (s *Sub) look() (w *watch, joined bool, epoch Epoch) {
+	epoch = s.hub.e.Epoch()
+	w = s.hub.m[s.key]
+	if w == nil || s.at < 0 { // others may follow the path
+		return nil, false, epoch
+	}
+	return w, w.armed == epoch && epoch.Session != 0 && s.hub.e.Ready(), epoch
 }
 
 // read makes the read of the subscription's kind, with a watch or without: every watch that is set costs the client memory until it fires.

@@ -38,6 +38,8 @@ type Removal struct {
 
 	refused chan struct{} // closed when the server has refused,
 	why     error         // for this reason
+
+	heir *Heir // who takes its place, until somebody goes to tell it; under reaper.mu
 }
 
 // Done is closed when the node is known to be gone.
@@ -71,9 +73,12 @@ func newReaper(e *Engine) *reaper {
 
 // Remove deletes a znode of the given session for certain, however long that takes, and returns at once.
 func (e *Engine) Remove(path string, session int64) *Removal {
+	return e.reaper.add(newRemoval(path, session))
+}
+
+func newRemoval(path string, session int64) *Removal {
 	dir, name := znode.Split(path)
-	r := &Removal{dir: dir, id: idOf(name), name: name, session: session, done: make(chan struct{}), refused: make(chan struct{})}
-	return e.reaper.add(r)
+	return &Removal{dir: dir, id: idOf(name), name: name, session: session, done: make(chan struct{}), refused: make(chan struct{})}
 }
 
 // claim notes that a create with this id was not answered and that its caller looks for the node, to use it. Until adopt or giveUp the node is one like
@@ -183,6 +188,7 @@ func (rp *reaper) add(r *Removal) *Removal {
 		}
 		close(r.done)
 		rp.mu.Unlock()
+		rp.tellHeir(r, false)
 		return r
 	} else {
 		if rp.dirs[r.dir] == nil {
@@ -199,6 +205,7 @@ func (rp *reaper) add(r *Removal) *Removal {
 		rp.mu.Lock()
 		r.busy = false
 		rp.mu.Unlock()
+		rp.tellHeir(r, false)
 	}
 	return r
 }
@@ -218,7 +225,11 @@ func (rp *reaper) forget(r *Removal, err error) {
 
 // delete makes one attempt, and further ones as long as the connection is merely replaced.
 func (rp *reaper) delete(r *Removal) {
-	for {
+	again := true
+	if heir := rp.takeHeir(r); heir != nil {
+		again = rp.deleteFor(r, heir)
+	}
+	for again {
 		select {
 		case <-r.done:
 			return
@@ -232,45 +243,49 @@ func (rp *reaper) delete(r *Removal) {
 			}
 			return c.Delete(znode.Join(r.dir, r.name), -1)
 		})
-		rp.mu.Lock()
+		again = rp.answered(r, err)
+	}
+}
+
+// answered takes the outcome of an attempt, and reports whether another one is due.
+func (rp *reaper) answered(r *Removal, err error) (again bool) {
+	rp.mu.Lock()
+	defer rp.mu.Unlock()
+	select {
+	case <-r.done:
+		return false
+	default:
+	}
+	switch {
+	case err == nil, errors.Is(err, zk.ErrNoNode) && r.tried:
+		rp.forget(r, nil)
+	case errors.Is(err, zk.ErrNoNode):
+		rp.forget(r, zk.ErrNoNode)
+	case errors.Is(err, ErrClosed), rp.end:
+		r.busy = false
+	case Classify(err) == Answered && MayHaveApplied(err): // something broke on the server, nobody knows when
+		r.tried = true
+		rp.mu.Unlock()
 		select {
 		case <-r.done:
-			rp.mu.Unlock()
-			return
-		default:
+		case <-rp.e.life.Done():
+		case <-time.After(jitter(5 * backoff)):
 		}
-		switch {
-		case err == nil, errors.Is(err, zk.ErrNoNode) && r.tried:
-			rp.forget(r, nil)
-		case errors.Is(err, zk.ErrNoNode):
-			rp.forget(r, zk.ErrNoNode)
-		case errors.Is(err, ErrClosed), rp.end:
-			r.busy = false
-		case Classify(err) == Answered && MayHaveApplied(err): // something broke on the server, nobody knows when
-			r.tried = true
-			rp.mu.Unlock()
-			select {
-			case <-r.done:
-			case <-rp.e.life.Done():
-			case <-time.After(jitter(5 * backoff)):
-			}
-			continue
-		case Classify(err) == Answered:
-			if r.why == nil {
-				r.why = Explain(err)
-				close(r.refused)
-				rp.e.cfg.Logger.Error("zkrecipes: a znode cannot be deleted; it stays until the session ends",
-					"path", znode.Join(r.dir, r.name), "err", r.why)
-			}
-			r.busy = false // again after the next reconnect
-		default:
-			r.tried = r.tried || MayHaveApplied(err)
-			rp.mu.Unlock()
-			continue
+		rp.mu.Lock()
+		return true
+	case Classify(err) == Answered:
+		if r.why == nil {
+			r.why = Explain(err)
+			close(r.refused)
+			rp.e.cfg.Logger.Error("zkrecipes: a znode cannot be deleted; it stays until the session ends",
+				"path", znode.Join(r.dir, r.name), "err", r.why)
 		}
-		rp.mu.Unlock()
-		return
+		r.busy = false // again after the next reconnect
+	default:
+		r.tried = r.tried || MayHaveApplied(err)
+		return true
 	}
+	return false
 }
 
 // looked notes that a synced list, asked for at that time, has shown what it shows.

@@ -1,0 +1,132 @@
+package core
+
+import (
+	"context"
+	"sync"
+)
+
+// A Listing is what a directory was found to hold. Several callers may have got it: nobody changes it.
+type Listing struct {
+	Names   []string
+	Leaving Leaving // what was on its way out before it was asked for
+	Span    Span
+}
+
+// lists lets those who want a list of the same directory at the same time share one. One request for a directory is under way; who comes meanwhile waits for
+// the next, which is sent after all who share in it have asked, so that it is as new to each of them as one of its own.
+//
+// The caller whose turn it is sends the request, on its own goroutine and for as long as its ctx lasts. When that ends first the others ask anew.
+type lists struct {
+	e  *Engine
+	mu sync.Mutex
+	m  map[string]*queuedLists // while there is a request, by directory
+}
+
+type queuedLists struct {
+	next *sharedList // the one that is not sent yet, nil for none
+}
+
+type sharedList struct {
+	callers int           // who still wait
+	turn    chan struct{} // holds the right to send it
+	done    chan struct{} // closed with
+	listing Listing
+	err     error
+	void    bool // it was not sent, because the ctx of who was to send it has ended
+}
+
+func newLists(e *Engine) *lists { return &lists{e: e, m: make(map[string]*queuedLists)} }
+
+// List lists a directory. The request is sent after the call has begun. The error is that of the request, zk.ErrNoNode for a missing directory.
+func (e *Engine) List(ctx context.Context, dir string) (Listing, error) {
+	ls := e.lists
+	for {
+		l := ls.join(dir)
+		select {
+		case <-l.turn:
+			ls.send(ctx, dir, l)
+		case <-l.done:
+		case <-ctx.Done():
+			ls.leave(dir, l)
+			return Listing{}, ctx.Err()
+		}
+		if !l.void || ctx.Err() != nil {
+			return l.listing, l.err
+		}
+	}
+}
+
+// join returns the list to wait for; its turn has come if there is no request for the directory.
+func (ls *lists) join(dir string) *sharedList {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	q := ls.m[dir]
+	first := q == nil
+	if first {
+		q = new(queuedLists)
+		ls.m[dir] = q
+	}
+	if q.next == nil {
+		q.next = &sharedList{turn: make(chan struct{}, 1), done: make(chan struct{})}
+	}
+	q.next.callers++
+	if first {
+		q.next.turn <- struct{}{}
+	}
+	return q.next
+}
+
+// send makes the request for everybody who has joined until it goes out.
+func (ls *lists) send(ctx context.Context, dir string, l *sharedList) {
+	sent := false
+	var span Span
+	span, l.err = ls.e.Do(ctx, func(c Conn) (err error) {
+		sent = true
+		ls.shut(dir, l)
+		l.listing.Leaving = ls.e.Leaving(dir)
+		l.listing.Names, _, err = c.Children(dir)
+		return err
+	})
+	l.listing.Span, l.void = span, !sent && ctx.Err() != nil
+	ls.shut(dir, l)
+	close(l.done)
+	ls.pass(dir)
+}
+
+// shut lets nobody join a list any more.
+func (ls *lists) shut(dir string, l *sharedList) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if q := ls.m[dir]; q.next == l {
+		q.next = nil
+	}
+}
+
+// pass gives the turn to the next list, if anybody waits for one.
+func (ls *lists) pass(dir string) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if q := ls.m[dir]; q.next != nil {
+		q.next.turn <- struct{}{}
+	} else {
+		delete(ls.m, dir)
+	}
+}
+
+// leave is for a caller whose ctx has ended. The last one takes the list along, and passes the turn on if that had come.
+func (ls *lists) leave(dir string, l *sharedList) {
+	ls.mu.Lock()
+	l.callers--
+	last := l.callers == 0
+	if q := ls.m[dir]; last && q != nil && q.next == l {
+		q.next = nil
+	}
+	ls.mu.Unlock()
+	if last {
+		select {
+		case <-l.turn:
+			ls.pass(dir)
+		default:
+		}
+	}
+}
