@@ -3,6 +3,7 @@ package zkrecipes
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync/atomic"
 
@@ -359,16 +360,29 @@ func (c *contender) inTheWay(before []znode.Name) []znode.Name {
 	return slices.DeleteFunc(before, func(n znode.Name) bool { return !n.Exclusive() })
 }
 
+// sorting lets as many contenders take a list apart at once as there are processors: many may get the same one at the same time, and each needs memory that
+// grows with it.
+var sorting = make(chan struct{}, runtime.GOMAXPROCS(0))
+
+// sorted returns the competitors by their numbers, in any order if these do not tell it.
+func (c *contender) sorted(names []string) (all []znode.Name, byCzxid bool) {
+	sorting <- struct{}{}
+	defer func() { <-sorting }()
+	all = c.competitors(names, c.made.Name)
+	if slices.ContainsFunc(all, func(n znode.Name) bool { return znode.Exhausted(n.Seq) }) {
+		return all, true
+	}
+	znode.SortBySeq(all)
+	return all, false
+}
+
 func (c *contender) place(names []string) (place, error) {
-	all := c.competitors(names, c.made.Name)
-	byCzxid := slices.ContainsFunc(all, func(n znode.Name) bool { return znode.Exhausted(n.Seq) })
+	all, byCzxid := c.sorted(names)
 	if byCzxid {
 		var err error
 		if all, err = c.byCzxid(all, c.made.Session); err != nil {
 			return place{}, err
 		}
-	} else {
-		znode.SortBySeq(all)
 	}
 	i := slices.IndexFunc(all, func(n znode.Name) bool { return n.Raw == c.made.Name })
 	if i < 0 {
