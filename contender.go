@@ -213,17 +213,13 @@ func (c *contender) offer() (over, done bool) {
 	return false, false
 }
 
-// grantOnEvent lets the deletion of the one znode in the way be the grant. It is off: in two whole runs on three servers a candidate was not granted in ten
-// seconds, and that this is not the fault of the missing list has not been shown.
-const grantOnEvent = false
-
 // foresee decides whether the deletion of the nearest in the way will be the grant, without another list. It is if a list that was answered on the connection
 // on which both watches are set shows nobody else in the way: whoever comes later stands behind, but for a read under a write that its owner gives back first,
 // which takes the place of that write, and which only readers may stand beside. Numbers have to tell the order, and a wire the connections apart.
 func (c *contender) foresee(p place, listed, watched core.Epoch) {
 	last, _ := znode.Parse(p.ahead[len(p.ahead)-1].Raw, family(c.marker)...)
 	leavesARead := last.Marker == znode.WriteName && c.marker != znode.ReadName
-	if grantOnEvent && len(p.ahead) == 1 && !p.byCzxid && !leavesARead && listed == watched && c.e.Wired() {
+	if c.heirs.allowed() && len(p.ahead) == 1 && !p.byCzxid && !leavesARead && listed == watched && c.e.Wired() {
 		c.alone = watched
 	}
 }

@@ -184,7 +184,7 @@ func (r *cutRun) waits(behind *Lease) {
 func (r *cutRun) claims(l *Lease) {
 	r.Helper()
 	eventually(r, 10*time.Second, "it claims the place", func() bool {
-		waits := r.s.cfg.noHandOver && slices.ContainsFunc(r.requests(), func(q zktest.Record) bool {
+		waits := r.s.cfg.noShortcuts && slices.ContainsFunc(r.requests(), func(q zktest.Record) bool {
 			return q.Op == zktest.OpGetData && q.Path != l.Node() && q.Answered && q.Fate == zktest.FateForwarded
 		})
 		return waits || claimantOf(r.s, l.Node()) != "" || r.loss && l.Err() != nil

@@ -60,7 +60,7 @@ func TestDrainOfOneSession(t *testing.T) {
 	const short, long = 50, 400
 	per := make(map[int]float64)
 	for _, n := range []int{short, long} {
-		s, p := dialProxy(t, WithTimeout(30*time.Second), withHandOver)
+		s, p := dialProxy(t, WithTimeout(30*time.Second), withShortcuts)
 		path := fmt.Sprintf("/drain-%d-%d", n, pathCount.Add(1))
 		put(t, admin(t), path)
 		d := newDrain(t, s, path, n)
@@ -88,7 +88,7 @@ func TestDrainOfOneSession(t *testing.T) {
 
 // BenchmarkDrain is one waiter's share of the drain of a queue of one session.
 func BenchmarkDrain(b *testing.B) {
-	s := dialShared(b, WithTimeout(30*time.Second), withHandOver)
+	s := dialShared(b, WithTimeout(30*time.Second), withShortcuts)
 	b.StopTimer()
 	for left := b.N; left > 0; left -= 1000 {
 		d := newDrain(b, s, newPath(b), min(left, 1000))

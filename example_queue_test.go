@@ -119,7 +119,7 @@ func ExampleInspect() {
 		break
 	}
 	leave()
-	fmt.Println(errors.Is(<-left, zkrecipes.ErrHeld))
+	fmt.Println(errors.Is(<-left, context.Canceled))
 	// Output:
 	// 0 report shared true
 	// 1 search shared true

@@ -49,8 +49,15 @@ const (
 // heirs are the claims that are open, by the znode right before. Its mu is taken last of all.
 type heirs struct {
 	mu  sync.Mutex
-	off bool // nothing is handed over
+	off bool // no shortcut is taken: every grant is by a list
 	m   map[string]*heir
+}
+
+// allowed reports whether a grant may do without a list.
+func (hs *heirs) allowed() bool {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	return !hs.off
 }
 
 // claim enters a claim.

@@ -54,21 +54,6 @@ func TestHandOverMissesAZnode(t *testing.T) {
 		require.Zero(t, requestsOn(h.p, zktest.OpDelete, h.l.Node()))
 		require.NoError(t, l.Release(bg))
 	})
-	t.Run("the holder's, and another one stands there", func(t *testing.T) {
-		// Whoever has deleted it is before the waiter now.
-		t.Parallel()
-		h := newHandOver(t)
-		got, _ := h.behind(bg, h.l.Node(), NewMutex(h.s, h.path))
-		gate, released := h.underWay(zktest.HoldRequest)
-		require.NoError(t, h.c.Delete(h.l.Node(), -1))
-		put(t, h.c, h.path+"/lock-0000000000")
-		gate.Open()
-		require.ErrorIs(t, next(t, released), ErrLost)
-		eventually(t, 10*time.Second, "it waits", func() bool { return requestsOn(h.p, zktest.OpGetData, h.path+"/lock-0000000000") > 0 })
-		require.Empty(t, got)
-		require.NoError(t, h.c.Delete(h.path+"/lock-0000000000", -1))
-		require.NoError(t, mustLease(t, got).Release(bg))
-	})
 }
 
 // The connection breaks before the transaction or after it, so that nobody knows: that decides nothing, and the waiter lists. It keeps its znode.

@@ -26,7 +26,7 @@ type handOver struct {
 
 func newHandOver(t testing.TB, opts ...DialOption) *handOver {
 	h := &handOver{TB: t, c: admin(t), path: newPath(t)}
-	h.s, h.p = dialProxy(t, append([]DialOption{calm, withHandOver}, opts...)...)
+	h.s, h.p = dialProxy(t, append([]DialOption{calm, withShortcuts}, opts...)...)
 	mkdirs(t, h.c, h.path)
 	h.l = h.take(NewMutex(h.s, h.path))
 	return h
@@ -121,7 +121,7 @@ func TestHandOverInsideASession(t *testing.T) {
 // With the shortcut off every waiter lists.
 func TestHandOverCanBeTurnedOff(t *testing.T) {
 	t.Parallel()
-	bg, h := context.Background(), newHandOver(t, withoutHandOver)
+	bg, h := context.Background(), newHandOver(t, withoutShortcuts)
 	got := goLock(bg, NewMutex(h.s, h.path))
 	waitingFor(t, h.path, 2)
 	require.NoError(t, h.l.Release(bg))

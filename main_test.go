@@ -67,7 +67,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 func dial(t testing.TB, addrs []string, opts ...DialOption) *Session {
 	t.Helper()
 	if shortcutsOff() {
-		opts = append([]DialOption{withoutHandOver}, opts...)
+		opts = append([]DialOption{withoutShortcuts}, opts...)
 	}
 	if wayOf(t) != dialed {
 		s, _ := adopt(t, addrs, opts...)
@@ -82,8 +82,8 @@ func dial(t testing.TB, addrs []string, opts ...DialOption) *Session {
 
 // Tests that are about a shortcut ask for it, or for its absence; in all others ZKRECIPES_SHORTCUTS=off leaves it away.
 var (
-	withHandOver    = sessionOption(func(c *sessionConfig) { c.noHandOver = false })
-	withoutHandOver = sessionOption(func(c *sessionConfig) { c.noHandOver = true })
+	withShortcuts    = sessionOption(func(c *sessionConfig) { c.noShortcuts = false })
+	withoutShortcuts = sessionOption(func(c *sessionConfig) { c.noShortcuts = true })
 )
 
 func shortcutsOff() bool { return os.Getenv("ZKRECIPES_SHORTCUTS") == "off" }

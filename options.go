@@ -40,7 +40,7 @@ type (
 		name      string
 		tracks    []*core.Track
 
-		noHandOver bool // every waiter lists, for tests
+		noShortcuts bool // every waiter lists, for tests
 	}
 	dialConfig struct {
 		sessionConfig

@@ -158,7 +158,7 @@ func rwCalls() []rwCall {
 		{"Lock, handed over", func(r *rwRun) { r.write(false) }, func(r *rwRun) {
 			got := lockedIn(func() (*Lease, error) { return r.lock.Lock(r.take()) })
 			eventually(r, 10*time.Second, "it waits, or ends", func() bool {
-				return claimantOf(r.s, r.w.Node()) != "" || len(got) > 0 || r.w.Err() != nil || r.s.cfg.noHandOver && len(children(r, r.admin, r.path)) == 2
+				return claimantOf(r.s, r.w.Node()) != "" || len(got) > 0 || r.w.Err() != nil || r.s.cfg.noShortcuts && len(children(r, r.admin, r.path)) == 2
 			})
 			if !r.loss { // else it may be granted, and gone, before it is seen
 				r.queue(true)

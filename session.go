@@ -161,7 +161,7 @@ func newSession(cfg sessionConfig) (*Session, error) {
 	s := &Session{
 		cfg: cfg, label: ownerLabel(cfg.name), log: cfg.logger, done: make(chan struct{}), holds: make(map[holdKey]*hold), inside: make(map[*entrant]struct{}), state: StateSuspended,
 		watchers: make(map[*stateWatcher]struct{}),
-		heirs:    heirs{m: make(map[string]*heir), off: cfg.noHandOver},
+		heirs:    heirs{m: make(map[string]*heir), off: cfg.noShortcuts},
 	}
 	for _, t := range cfg.trace {
 		s.tracesWaiting = s.tracesWaiting || t.Waiting != nil
