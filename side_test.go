@@ -120,18 +120,20 @@ func (ss *sides) add(name string, fn func(t testing.TB)) {
 	})
 }
 
-// oneIn is how many cases of a table of hundreds one is run of: all on a real server, but every second of the ways of NewSession; make torture runs them all. On
-// the server of this process every eighth, and of the ways of NewSession every sixteenth: go test without anything else is for a first answer within a minute.
+// oneIn is how many cases of a table of hundreds one is run of; make torture runs them all. On a real server it is every second, and of the ways of NewSession
+// every sixth. On the server of this process it is every twelfth, and every twenty-fourth: go test without anything else is for a first answer within a minute.
 func oneIn(t testing.TB) int {
 	switch {
-	case os.Getenv("ZKRECIPES_TORTURE") != "", testrun.Real() && wayOf(t) == dialed:
+	case os.Getenv("ZKRECIPES_TORTURE") != "":
 		return 1
-	case testrun.Real():
+	case testrun.Real() && wayOf(t) == dialed:
 		return 2
+	case testrun.Real():
+		return 6
 	case wayOf(t) == dialed:
-		return 8
+		return 12
 	}
-	return 16
+	return 24
 }
 
 // subtest runs a part of a test.
