@@ -57,7 +57,7 @@ recording: ## runs the demonstration and draws what a terminal showed: docs/demo
 torture: export ZKRECIPES_TORTURE = $(DURATION)
 torture: export ZKRECIPES_TEST_SEED = $(SEED)
 torture: peers c-compiler ## campaigns under faults, DURATION (60s) long each, from SEED: adopted connections, histories, other clients, virtual time, load
-	scripts/zookeeper go test -race -count=1 -timeout 12h -run 'UnderFaults$$|^TestAdopted' -v $(TESTFLAGS) .
+	scripts/zookeeper go test -race -count=1 -timeout 12h -run 'UnderFaults$$|^TestAdopted|WhateverIs|AfterABlackHole$$|AtAnyRequest$$|Loss' -v $(TESTFLAGS) .
 	ZKRECIPES_SHORTCUTS=off scripts/zookeeper go test -race -count=1 -timeout 12h -run 'UnderFaults$$|WhateverIs|AfterABlackHole$$|AtAnyRequest$$|Loss' -v $(TESTFLAGS) .
 	cd history && GOWORK=off ../scripts/zookeeper go test -race -count=1 -timeout 12h -v $(TESTFLAGS) .
 	cd interop && GOWORK=off ../scripts/zookeeper go test -race -count=1 -timeout 12h -run '^TestContention$$' -v $(TESTFLAGS) .
