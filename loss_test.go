@@ -120,7 +120,14 @@ func whyALeaseWasLost(t testing.TB) {
 		}, reason: ReasonUnconfirmed},
 		{name: "server stopped", timeout: 2 * time.Second, own: true, lose: func(t testing.TB, l *losing) {
 			require.NoError(t, l.server.stop())
-			l.heal = func() { require.NoError(t, l.server.start()) }
+			l.p.Refuse(true)
+			l.heal = func() {
+				// A ZooKeeper that starts accepts connections, some of which it never answers. go-zookeeper waits for ten timeouts then: in the way "observed",
+				// and in that of the observer, which had one before.
+				require.NoError(t, l.server.start())
+				l.p.Refuse(false)
+				l.look = adminAt(t, []string{l.server.addr})
+			}
 		}, reason: ReasonUnconfirmed},
 		{name: "server paused", timeout: 2 * time.Second, own: true, lose: func(t testing.TB, l *losing) {
 			require.NoError(t, l.server.pause())
