@@ -14,6 +14,7 @@ import (
 
 // Elections on three servers of which one dies or falls silent: one leads, and whoever led is told before the next one does.
 func TestLeaderOnThreeServers(t *testing.T) {
+	t.Parallel()
 	ens := zktest.Start(t, zktest.Servers(3), zktest.TickTime(ensembleTick), zktest.SyncLimit(ensembleSyncLimit))
 	e := &ensembleTest{ens: ens, look: adminAt(t, ens.Addrs())}
 	t.Run("the leader's server is killed", e.serverOfALeaderKilled)

@@ -120,16 +120,16 @@ func (ss *sides) add(name string, fn func(t testing.TB)) {
 	})
 }
 
-// oneIn is how many cases of a table of hundreds one is run of; make torture runs them all. On a real server it is every second, and of the ways of NewSession
-// every sixth. On the server of this process it is every twelfth, and every twenty-fourth: go test without anything else is for a first answer within a minute.
+// oneIn is how many cases of a table of hundreds one is run of; make torture runs them all. On a real server it is every fourth, and of the ways of NewSession
+// every twelfth. On the server of this process it is every twelfth, and every twenty-fourth: go test without anything else is for a first answer within a minute.
 func oneIn(t testing.TB) int {
 	switch {
 	case os.Getenv("ZKRECIPES_TORTURE") != "":
 		return 1
 	case testrun.Real() && wayOf(t) == dialed:
-		return 2
+		return 4
 	case testrun.Real():
-		return 6
+		return 12
 	case wayOf(t) == dialed:
 		return 12
 	}
