@@ -48,12 +48,12 @@ func TestAdoptedProcessesExcludeEachOther(t *testing.T) {
 }
 
 func processesExcludeEachOther(t *testing.T, ways ...way) {
-	const rounds = 200
+	each := rounds(t, 200)
 	counter, path := newCounter(t), newPath(t)
 	var ws []*worker
 	for i := range processes {
 		ws = append(ws, startWorker(t, "increment", task{
-			Servers: zktest.Shared(t).Addrs(), Timeout: 10 * time.Second, Path: path, Rounds: rounds, Counter: counter, Linger: 2 * time.Millisecond,
+			Servers: zktest.Shared(t).Addrs(), Timeout: 10 * time.Second, Path: path, Rounds: each, Counter: counter, Linger: 2 * time.Millisecond,
 			Way: ways[i%len(ways)],
 		}))
 	}
@@ -68,9 +68,9 @@ func processesExcludeEachOther(t *testing.T, ways ...way) {
 		require.Empty(t, r.Wrong)
 		require.Empty(t, r.GaveUp)
 		require.Zero(t, r.Lost)
-		require.Equal(t, rounds, r.Counted)
+		require.Equal(t, each, r.Counted)
 	}
-	require.Equal(t, processes*rounds, readCounter(t, counter))
+	require.Equal(t, processes*each, readCounter(t, counter))
 	require.Empty(t, children(t, admin(t), path))
 }
 
