@@ -34,7 +34,7 @@ func readCounter(t testing.TB, name string) int {
 	return n
 }
 
-// Eight processes increment a number in a file 200 times each. Reading it and writing it back are two steps, which only the lock keeps together, and
+// Eight processes increment a number in a file 200 times each, on the server of this process 50 times. Reading it and writing it back are two steps, which only the lock keeps together, and
 // there is some time in between: a lock that two hold for as long as a hand-over takes would not be found out otherwise.
 func TestProcessesExcludeEachOther(t *testing.T) {
 	t.Parallel()
