@@ -172,7 +172,7 @@ func (c *elections) run(d time.Duration) {
 	}
 	c.rest.Store(true)
 	healed := time.Now()
-	const soon = 2*tortureTimeout + time.Second // a second for the machine; in virtual time there is none
+	const soon = 2*tortureTimeout + time.Second // a second for the machine
 	c.sampleUntil(func() bool {
 		return len(leadersOf(c.all[0])) == 1 && len(leadersOf(c.all[1])) == 1 || time.Since(healed) > soon
 	})
