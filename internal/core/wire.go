@@ -40,6 +40,7 @@ type wire struct {
 	opaque    bool      // what was written is not in frames: nothing is credited any more
 	holdUntil time.Time // end of the hold's present step, zero when nothing is held
 	holdLeft  int       // steps, this one included
+	fresh     time.Time // until when the client may not have looked yet for watches to set again; zero when that is waited for by a hold
 	deadline  time.Time // the client's own read deadline
 	handshake time.Time // deadline of the handshake, zero when it is over
 
@@ -117,6 +118,9 @@ func (w *wire) noteWrite(out []*tap, b []byte) (taps []*tap, release, auth bool)
 			w.sent[xid] = pending{op, at}
 		}
 		w.mu.Unlock()
+		if setsWatch(op) && frame[len(frame)-1] == 1 {
+			w.holdFresh()
+		}
 		if op == opSetWatches || op == opSetWatches2 {
 			release = w.lane.sawSetWatches(setWatchesZxid(frame)) || release
 		}
@@ -236,10 +240,14 @@ func (w *wire) noteRead(frame []byte) (op int32, err error) {
 		}
 		if hold {
 			w.lane.expectSetWatches(asked.zxid)
-			w.mu.Lock()
-			w.startHold()
-			w.mu.Unlock()
 		}
+		w.mu.Lock()
+		if hold {
+			w.startHold()
+		} else {
+			w.fresh = time.Now().Add(freshFor)
+		}
+		w.mu.Unlock()
 		return opConnectReply, nil
 	}
 	defer w.mu.Unlock()
@@ -280,6 +288,19 @@ func (w *wire) holding() bool {
 // startHold is called with mu held, and so is stepHold, which goes on to the hold's next step when the present one is over.
 func (w *wire) startHold() {
 	w.holdUntil, w.holdLeft = time.Now().Add(holdStep), holdSteps
+}
+
+// freshFor is how long a client that has no watches is given to find that out. If it did so behind the answer to a read that sets one, it would take that for
+// a watch to be set again, and read its last zxid while that is written.
+const freshFor = 2 * holdStep
+
+// holdFresh keeps what comes in until then, since a watch is being set.
+func (w *wire) holdFresh() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.holdUntil.IsZero() && time.Now().Before(w.fresh) {
+		w.holdUntil, w.holdLeft = w.fresh, 1
+	}
 }
 
 func (w *wire) stepHold() {

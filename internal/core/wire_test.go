@@ -202,6 +202,24 @@ func TestFramesAreHeldUntilSetWatchesIsOut(t *testing.T) {
 	})
 }
 
+// A new session has no watches to set again, but the client looks for them only when it has begun to send and to receive: an answer that makes a first one
+// waits until then.
+func TestAnswerThatMakesTheFirstWatchIsHeld(t *testing.T) {
+	watch := append(appendString(nil, "/w"), 1)
+	virtual(t, func(t *testing.T) {
+		h := newHeldRig(t, NewContact(), 0, 7)
+		first, later := replyFrame(1, 9, 0, nil), replyFrame(2, 10, 0, nil)
+		h.send(t, requestFrame(1, opGetData, watch))
+		h.reply(t, first)
+		require.Empty(t, h.received())
+		pass(freshFor)
+		require.Equal(t, [][]byte{first}, h.received())
+		h.send(t, requestFrame(2, opGetData, watch))
+		h.reply(t, later)
+		require.Equal(t, [][]byte{later}, h.received(), "at once")
+	})
+}
+
 // What the client could not send on the last connection goes out first on this one, a setWatches as well. That one says nothing of this connection's.
 func TestSetWatchesOfTheLastConnectionEndsNoHold(t *testing.T) {
 	seen := func(zxid byte) []byte { return append(make([]byte, 7), zxid) }
