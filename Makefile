@@ -28,8 +28,10 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | awk -F'|' '{ printf "%-22s %s\n", $$1, $$2 }'
 
 test: peers c-compiler check ## everything: on the server of the test's process, and with -race on a real ZooKeeper, in Docker if that works
-	@env -u ZKTEST_REAL -u ZKTEST_SERVERS scripts/test $(TESTFLAGS)
-	@LEAVE_OUT=$(HEAVY) scripts/zookeeper scripts/test -race -parallel 4 $(TESTFLAGS)
+	@status=0; \
+	env -u ZKTEST_REAL -u ZKTEST_SERVERS scripts/test $(TESTFLAGS) || status=1; \
+	LEAVE_OUT=$(HEAVY) scripts/zookeeper scripts/test -race -parallel 4 $(TESTFLAGS) || status=1; \
+	exit $$status
 
 interop: peers c-compiler ## Curator, kazoo and this library in one queue: on the server of the test's process, and on a real ZooKeeper
 	cd interop && env -u ZKTEST_REAL -u ZKTEST_SERVERS GOWORK=off go test -count=1 $(TESTFLAGS) ./...

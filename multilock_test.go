@@ -145,6 +145,7 @@ func TestVirtualTimeRulesOfMultiLocks(t *testing.T) {
 				require.NoError(t, err)
 				defer l.Release(context.Background())
 			}
+			settle()
 			ctx, cancel := context.WithTimeout(t.Context(), budget)
 			defer cancel()
 			began := time.Now()

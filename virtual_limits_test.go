@@ -90,7 +90,7 @@ func TestVirtualCallsReturnAtTheirTimeWithoutAnAnswer(t *testing.T) {
 							if name == "Gone" && free {
 								return // it is
 							}
-							synctest.Wait() // what the rival asks for comes to an end
+							settle() // what the rival asks for comes to an end, too
 							gate := s.Hold(op, "/v/lock")
 							ctx, began := ends[end](t), time.Now()
 							err = call(ctx)

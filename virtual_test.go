@@ -37,6 +37,9 @@ func dialVirtual(t *testing.T, s *zktest.Server, opts ...DialOption) (*Session, 
 	return session, times
 }
 
+// settle lets sessions just made get to where nothing that they read is kept for a moment, as the answer that makes a new session's first watch is.
+func settle() { time.Sleep(100 * time.Millisecond) }
+
 // syncTimes is a dialer that notes when the last sync was sent.
 type syncTimes struct {
 	dial func(network, address string, timeout time.Duration) (net.Conn, error)
@@ -87,13 +90,18 @@ func znodes(s *zktest.Server, below string) (all []string) {
 func TestVirtualContention(t *testing.T) {
 	virtual(t, func(t *testing.T, s *zktest.Server) {
 		const contenders = 6
+		var sessions []*Session
+		for range contenders {
+			session, _ := dialVirtual(t, s)
+			sessions = append(sessions, session)
+		}
+		settle()
 		began := time.Now()
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		var tokens []Token
 		held := 0
-		for range contenders {
-			session, _ := dialVirtual(t, s)
+		for _, session := range sessions {
 			wg.Go(func() {
 				err := Do(t.Context(), NewMutex(session, "/v/lock"), func(ctx context.Context) error {
 					lease, _ := LeaseFromContext(ctx)

@@ -300,12 +300,15 @@ func (c *client) close() {
 // discard closes a client whose lane is poisoned, once. It frees its callers; a wedged one keeps its goroutine for ever.
 //
 // The client's Close ends its loop and then waits a second for the answer to a last request, which a loop that has ended never sends. So the loop is kept
-// at the lane until that request is in the client's queue; on its way to the next server it throws the queue away, and that is the answer.
+// at the lane until that request is in the client's queue; on its way to the next server it throws the queue away, and that is the answer. A loop that
+// sleeps between two laps ends too soon for that; what is left of its client then sleeps out its second alone, and holds nothing.
 func discard(c *client) {
 	<-c.made
 	const (
 		toPark  = 100 * time.Millisecond // a dialer of the user's may take longer to return
+		toEnd   = 100 * time.Millisecond
 		toQueue = time.Millisecond
+		steps   = 5 // of toQueue: in one of them the process may have stood still
 	)
 	gone := drained(c.gone)
 	select {
@@ -318,12 +321,16 @@ func discard(c *client) {
 		defer close(closed)
 		c.close()
 	}()
-	select {
-	case <-closed:
-	case <-time.After(toQueue):
+	for range steps {
+		select {
+		case <-closed:
+		case <-time.After(toQueue):
+			continue
+		}
+		break
 	}
 	c.lane.letGo()
-	limit := time.NewTimer(time.Second)
+	limit := time.NewTimer(toEnd)
 	defer limit.Stop()
 	for _, done := range []<-chan struct{}{closed, gone} {
 		select {
