@@ -215,11 +215,12 @@ func (c *contender) offer() (over, done bool) {
 
 // foresee decides whether the deletion of the nearest in the way will be the grant, without another list. It is if a list that was answered on the connection
 // on which both watches are set shows nobody else in the way: whoever comes later stands behind, but for a read under a write that its owner gives back first,
-// which takes the place of that write, and which only readers may stand beside. Numbers have to tell the order, and a wire the connections apart.
+// which takes the place of that write, and which only readers may stand beside. Numbers have to tell the order, a wire the connections apart, and events have
+// to come as the server sent them.
 func (c *contender) foresee(p place, listed, watched core.Epoch) {
 	last, _ := znode.Parse(p.ahead[len(p.ahead)-1].Raw, family(c.marker)...)
 	leavesARead := last.Marker == znode.WriteName && c.marker != znode.ReadName
-	if c.heirs.allowed() && len(p.ahead) == 1 && !p.byCzxid && !leavesARead && listed == watched && c.e.Wired() {
+	if c.heirs.allowed() && len(p.ahead) == 1 && !p.byCzxid && !leavesARead && listed == watched && c.e.Ordered() {
 		c.alone = watched
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -54,6 +56,21 @@ func limited(t testing.TB, ctx context.Context, what string, call func(context.C
 	case <-timer.C:
 		t.Fatalf("%s has not returned %v after the end of its ctx", what, slack)
 		return nil
+	}
+}
+
+// staysHeld calls what waits for somebody who holds, and returns its error when its ctx has ended. A second is time enough to learn who holds, but on a machine
+// that is very busy.
+func staysHeld(t testing.TB, ctx context.Context, acquire func(context.Context) (*Lease, error)) error {
+	t.Helper()
+	for d := time.Second; ; d *= 2 {
+		limited, cancel := context.WithTimeout(ctx, d)
+		_, err := acquire(limited)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		if errors.Is(err, ErrHeld) || d > 8*time.Second {
+			return err
+		}
 	}
 }
 
@@ -120,23 +137,21 @@ func TestDialReturnsAtItsTime(t *testing.T) {
 						away(p)
 						addrs = append(addrs, p.Addr())
 					}
-					ctx := ctxOf(t)
-					err := limited(t, ctx, "Dial", func(ctx context.Context) error {
-						s, err := Dial(ctx, addrs, WithLogger(quiet(t)))
-						if err == nil {
-							_ = s.Close()
-						}
-						return err
+					eventually(t, 10*time.Second, "it has time to try each, and says so", func() bool {
+						ctx := ctxOf(t)
+						err := limited(t, ctx, "Dial", func(ctx context.Context) error {
+							s, err := Dial(ctx, addrs, WithLogger(quiet(t)))
+							if err == nil {
+								_ = s.Close()
+							}
+							return err
+						})
+						timedOut(t, ctx, err)
+						require.ErrorIs(t, err, ErrNoConnection)
+						require.NotErrorIs(t, err, ErrHeld)
+						return how != "refused" || strings.Contains(err.Error(), "refused") &&
+							!slices.ContainsFunc(addrs, func(a string) bool { return !strings.Contains(err.Error(), a) })
 					})
-					timedOut(t, ctx, err)
-					require.ErrorIs(t, err, ErrNoConnection)
-					require.NotErrorIs(t, err, ErrHeld)
-					if how == "refused" {
-						for _, a := range addrs {
-							require.ErrorContains(t, err, a)
-						}
-						require.ErrorContains(t, err, "refused")
-					}
 				})
 			}
 		}
@@ -161,7 +176,7 @@ func TestCallsReturnAtTheirTimeWithoutAServer(t *testing.T) {
 	for how, away := range vanish {
 		for _, known := range []bool{true, false} {
 			states.add(fmt.Sprintf("%s, known=%v", how, known), func(t testing.TB) {
-				s, p := dialProxy(t)
+				s, p := dialProxy(t, WithTimeout(4*time.Second))
 				path, other := newPath(t), newPath(t)
 				var held []*Lease
 				for range ends {
@@ -299,7 +314,7 @@ func TestWaitingLockReturnsAtItsTime(t *testing.T) {
 					r := w.newRun(t, 4*time.Second, WithTrace(&Trace{Waiting: func(context.Context, string, string, int) { once.Do(func() { close(waits) }) }}))
 					theirs := r.rivalHolds()
 					// Time enough to begin to wait; then the server goes.
-					ctx, stop := context.WithTimeoutCause(context.Background(), 5*limit, errImpatient)
+					ctx, stop := context.WithTimeoutCause(context.Background(), 15*limit, errImpatient)
 					defer stop()
 					ctx, cancel := context.WithCancelCause(ctx)
 					defer cancel(nil)

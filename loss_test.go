@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -107,11 +108,11 @@ func whyALeaseWasLost(t testing.TB) {
 			expireSession(t, l.p)
 			l.p.Refuse(false)
 		}, reason: ReasonSessionExpired, cause: zk.ErrSessionExpired},
-		{name: "black hole", timeout: 3 * time.Second, lose: func(_ testing.TB, l *losing) {
+		{name: "black hole", timeout: 6 * time.Second, lose: func(_ testing.TB, l *losing) {
 			l.p.BlackHole(zktest.Both)
 			l.heal = func() { l.p.BlackHole(zktest.None) }
 		}, reason: ReasonUnconfirmed, survives: true},
-		{name: "black hole until the session is over", timeout: time.Second, lose: func(t testing.TB, l *losing) {
+		{name: "black hole until the session is over", timeout: testTimeout, lose: func(t testing.TB, l *losing) {
 			l.p.BlackHole(zktest.Both)
 			l.heal = func() {
 				eventually(t, 10*time.Second, "the server ends the session", func() bool { return len(children(t, l.look, l.m.Path())) == 0 })
@@ -134,8 +135,8 @@ func whyALeaseWasLost(t testing.TB) {
 			l.heal = func() { require.NoError(t, l.server.resume()) }
 		}, reason: ReasonUnconfirmed},
 		{name: "Session closed", lose: func(t testing.TB, l *losing) { require.NoError(t, l.s.Close()) }, reason: ReasonSessionClosed},
-		{name: "hold limit", lock: []LockOption{WithMaxHold(300 * time.Millisecond)}, lose: func(testing.TB, *losing) {}, reason: ReasonHoldLimit, survives: true},
-		{name: "hold limit while cut off", timeout: 4 * time.Second, lock: []LockOption{WithMaxHold(300 * time.Millisecond)}, lose: func(_ testing.TB, l *losing) {
+		{name: "hold limit", lock: []LockOption{WithMaxHold(time.Second)}, lose: func(testing.TB, *losing) {}, reason: ReasonHoldLimit, survives: true},
+		{name: "hold limit while cut off", timeout: 6 * time.Second, lock: []LockOption{WithMaxHold(time.Second)}, lose: func(_ testing.TB, l *losing) {
 			l.p.BlackHole(zktest.Both)
 			l.heal = func() { l.p.BlackHole(zktest.None) }
 		}, reason: ReasonHoldLimit, survives: true},
@@ -195,7 +196,7 @@ func whyALeaseWasLost(t testing.TB) {
 				require.ErrorIs(t, l.lease.Release(bg), ErrLost) // takes nothing away from the next lease
 				eventually(t, 5*time.Second, "the old znode is gone", func() bool {
 					names := children(t, l.look, l.m.Path())
-					return len(names) == 1 && l.m.Path()+"/"+names[0] == next.Node()
+					return !slices.Contains(names, path.Base(l.lease.Node())) && (c.lock != nil && next.Err() != nil || len(names) == 1 && l.m.Path()+"/"+names[0] == next.Node())
 				})
 				if c.lock == nil {
 					require.NoError(t, next.Err())
@@ -250,14 +251,14 @@ func TestZnodeDeletedBetweenTheAnswerAndTheGrant(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			waits, held := how != "free", zktest.MatchOp(zktest.OpGetChildren2)
 			bg, path, c := context.Background(), newPath(t), admin(t)
-			s, p := dialProxy(t)
+			s, p := dialProxy(t, calm)
 			m := NewMutex(s, path)
 			var got <-chan lockResult
 			var first *Lease
 			if waits {
-				var holder Locker = NewRWLock(dialShared(t), path) // which may leave a read behind, so that its end is no grant without a list
+				var holder Locker = NewRWLock(dialShared(t, calm), path) // which may leave a read behind, so that its end is no grant without a list
 				if how == "on an event" {
-					holder = NewMutex(dialShared(t), path)
+					holder = NewMutex(dialShared(t, calm), path)
 				}
 				var err error
 				first, err = holder.Lock(bg)
@@ -307,8 +308,8 @@ func TestZnodeDeletedBetweenTheAnswerAndTheGrant(t *testing.T) {
 func TestOwnZnodeIsDeletedBeforeTheOneInTheWay(t *testing.T) {
 	t.Parallel()
 	bg, c := context.Background(), admin(t)
-	others := dialShared(t)
-	s, p := dialProxy(t)
+	others := dialShared(t, calm)
+	s, p := dialProxy(t, calm)
 	for range rounds(t, 60) {
 		path := newPath(t)
 		first, err := NewMutex(others, path).Lock(bg)
@@ -455,7 +456,7 @@ func statesAroundALoss(t testing.TB) {
 			})
 
 			p.Refuse(true)
-			eventually(t, 5*time.Second, "suspended", func() bool { return s.State() == StateSuspended })
+			eventually(t, 5*time.Second, "the loop has seen that it is suspended", func() bool { return len(seen()) == 2 })
 			c.end(t, s, p, lease)
 			if c.same {
 				eventually(t, 5*time.Second, "lost", func() bool { return s.State() == StateLost })
@@ -518,7 +519,7 @@ func TestBlockedHooksDelayNoLoss(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			stuck, called := make(chan struct{}), make(chan struct{}, 100)
-			s, p := dialProxy(t, WithTrace(block(stuck, called)))
+			s, p := dialProxy(t, WithTimeout(2*testTimeout), WithTrace(block(stuck, called)))
 			unblock := sync.OnceFunc(func() { close(stuck) })
 			defer unblock()
 			lock := func() *Lease {
@@ -555,7 +556,7 @@ func TestBlockedHooksDelayNoLoss(t *testing.T) {
 			select {
 			case err := <-closing:
 				require.NoError(t, err)
-			case <-time.After(testTimeout + 3*time.Second):
+			case <-time.After(2*testTimeout + 3*time.Second):
 				t.Fatal("Close waits for a hook that does not return")
 			}
 			unblock()

@@ -59,7 +59,7 @@ func TestMaxHoldEndsAStuckHolder(t *testing.T) {
 // All that one owner holds of a path ends at the earliest of its deadlines, whichever lease brought that: entering again neither extends nor escapes it.
 func TestMaxHoldIsTheOwners(t *testing.T) {
 	t.Parallel()
-	const soon, late = 300 * time.Millisecond, time.Minute
+	const soon, late = 2 * time.Second, time.Minute // soon is time enough to take them all
 	for name, tc := range map[string]struct {
 		takes string
 		holds []time.Duration
@@ -121,7 +121,7 @@ func TestMaxHoldOverADowngrade(t *testing.T) {
 			a, b := dialShared(t, calm), dialShared(t, calm)
 			path := newPath(t)
 			bg := context.Background()
-			w, err := lockerOf(a, path, first, WithMaxHold(time.Second)).Lock(bg)
+			w, err := lockerOf(a, path, first, WithMaxHold(3*time.Second)).Lock(bg)
 			require.NoError(t, err)
 			r, err := NewRWLock(a, path).RLock(w.Context())
 			require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestMaxHoldPassesWhileAReadIsMade(t *testing.T) {
 	b := dialShared(t, calm)
 	path := newPath(t)
 	bg := context.Background()
-	w, err := NewRWLock(a, path, WithMaxHold(300*time.Millisecond), WithOwner("o")).Lock(bg)
+	w, err := NewRWLock(a, path, WithOwner("o")).Lock(bg)
 	require.NoError(t, err)
 	gate := zktest.NewGate()
 	p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpMulti), Times: 1, Do: zktest.HoldReply(gate)})
@@ -152,6 +152,8 @@ func TestMaxHoldPassesWhileAReadIsMade(t *testing.T) {
 	waitingFor(t, path, 2) // the read's znode is there, its answer is not
 	next := goLock(bg, NewRWLock(b, path))
 	waitingFor(t, path, 3)
+	_, err = NewRWLock(a, path, WithMaxHold(300*time.Millisecond), WithOwner("o")).Lock(bg) // which limits the whole hold
+	require.NoError(t, err)
 	<-w.Done()
 	requireHoldLimit(t, w)
 	gate.Open()

@@ -14,7 +14,7 @@ import (
 // All of them or none; ordered, without duplicates, re-entrant through its context, released with all its parts.
 func TestMultiLock(t *testing.T) {
 	t.Parallel()
-	s, other := dialShared(t), dialShared(t)
+	s, other := dialShared(t, calm), dialShared(t, calm)
 	top := newPath(t)
 	a, b, c := top+"/a", top+"/b", top+"/c"
 	sem := NewSemaphore(s, c, 3)
@@ -53,7 +53,7 @@ func TestMultiLock(t *testing.T) {
 // The loss of one member is the loss of the lease, at once, and the others are given back.
 func TestMultiLockIsLostWithAMember(t *testing.T) {
 	t.Parallel()
-	s := dialShared(t)
+	s := dialShared(t, calm)
 	top := newPath(t)
 	m := NewMultiLock(NewMutex(s, top+"/a"), NewMutex(s, top+"/b"), NewMutex(s, top+"/c"))
 	l, err := m.Lock(within(t, 10*time.Second))

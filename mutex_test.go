@@ -12,7 +12,7 @@ import (
 )
 
 func TestMutexLockRelease(t *testing.T) {
-	s := dialShared(t)
+	s := dialShared(t, calm)
 	m := NewMutex(s, newPath(t))
 	l, err := m.Lock(within(t, 5*time.Second))
 	require.NoError(t, err)
@@ -24,7 +24,7 @@ func TestMutexLockRelease(t *testing.T) {
 	require.Equal(t, string(l.Owner()), string(data))
 	require.Equal(t, int64(l.Token()), stat.Czxid)
 	require.Equal(t, s.ID(), stat.EphemeralOwner)
-	ps, err := m.Participants(within(t, time.Second))
+	ps, err := m.Participants(within(t, 10*time.Second))
 	require.NoError(t, err)
 	require.Len(t, ps, 1)
 	require.True(t, ps[0].Holding)
@@ -37,7 +37,7 @@ func TestMutexLockRelease(t *testing.T) {
 }
 
 func TestMutexContended(t *testing.T) {
-	a, b := dialShared(t), dialShared(t)
+	a, b := dialShared(t, calm), dialShared(t, calm)
 	path := newPath(t)
 	la, err := NewMutex(a, path).Lock(within(t, 5*time.Second))
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func TestMutexContended(t *testing.T) {
 
 // Who works under a lease's ctx is told of its end before the znode can go.
 func TestReleaseEndsTheContextBeforeTheZnode(t *testing.T) {
-	s, p := dialProxy(t)
+	s, p := dialProxy(t, calm)
 	l, err := NewMutex(s, newPath(t)).Lock(within(t, 5*time.Second))
 	require.NoError(t, err)
 	ended := make(chan bool, 1)

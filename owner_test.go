@@ -51,7 +51,7 @@ func mustLease(t testing.TB, ch <-chan lockResult) *Lease {
 
 // Reports: python-zk/kazoo #291, python-zk/kazoo #134, apache/dolphinscheduler #17744, Netflix/curator #75.
 func TestReentry(t *testing.T) {
-	s := dialShared(t)
+	s := dialShared(t, calm)
 	c := admin(t)
 	type again func(path string, first *Lease) (Locker, context.Context)
 	bg := context.Background()
@@ -118,7 +118,7 @@ func TestReentry(t *testing.T) {
 }
 
 func TestNoReentryAcrossPathsAndEndedLeases(t *testing.T) {
-	s := dialShared(t)
+	s := dialShared(t, calm)
 	bg := context.Background()
 	path := newPath(t)
 	outer, err := NewMutex(s, path).Lock(bg)
@@ -148,12 +148,12 @@ func TestNoReentryAcrossPathsAndEndedLeases(t *testing.T) {
 
 // Who waits for himself is told what to do.
 func TestSelfDeadlockSaysWhatToDo(t *testing.T) {
-	s := dialShared(t)
+	s := dialShared(t, calm)
 	m := NewMutex(s, newPath(t))
 	l, err := m.Lock(context.Background())
 	require.NoError(t, err)
 	_, try := m.TryLock(within(t, 5*time.Second))
-	_, lock := m.Lock(within(t, time.Second))
+	lock := staysHeld(t, context.Background(), m.Lock)
 	for _, err := range []error{try, lock} {
 		require.ErrorIs(t, err, ErrHeld)
 		require.Contains(t, err.Error(), "this Session")
@@ -167,7 +167,7 @@ func TestSelfDeadlockSaysWhatToDo(t *testing.T) {
 }
 
 func TestContextWithOwnerSeparatesGoroutinesOfALease(t *testing.T) {
-	s := dialShared(t)
+	s := dialShared(t, calm)
 	m := NewMutex(s, newPath(t))
 	l, err := m.Lock(context.Background())
 	require.NoError(t, err)
@@ -177,7 +177,7 @@ func TestContextWithOwnerSeparatesGoroutinesOfALease(t *testing.T) {
 }
 
 func TestJoinersOfAnAcquisitionShareItsPlace(t *testing.T) {
-	holder, s := dialShared(t), dialShared(t)
+	holder, s := dialShared(t, calm), dialShared(t, calm)
 	bg := context.Background()
 	path := newPath(t)
 	first, err := NewMutex(holder, path).Lock(bg)
@@ -193,7 +193,7 @@ func TestJoinersOfAnAcquisitionShareItsPlace(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, h := range s.holds {
-			return len(h.joiners) == 3
+			return len(h.joiners) == 3 && len(h.seeker.whoIsAhead()) > 0
 		}
 		return false
 	})
@@ -220,7 +220,7 @@ func TestJoinersOfAnAcquisitionShareItsPlace(t *testing.T) {
 }
 
 func TestTheLastJoinerTakesTheZnodeAlong(t *testing.T) {
-	holder, s := dialShared(t), dialShared(t)
+	holder, s := dialShared(t, calm), dialShared(t, calm)
 	bg := context.Background()
 	path := newPath(t)
 	first, err := NewMutex(holder, path).Lock(bg)
@@ -238,7 +238,7 @@ func TestTheLastJoinerTakesTheZnodeAlong(t *testing.T) {
 
 // A Lock that finds the hold on its way out starts anew, and is never granted what is being released.
 func TestNestedLockRacesTheLastRelease(t *testing.T) {
-	s := dialShared(t)
+	s := dialShared(t, calm)
 	bg := context.Background()
 	m := NewMutex(s, newPath(t), WithOwner("racer"))
 	for range 300 {
@@ -263,7 +263,7 @@ func TestNestedLockRacesTheLastRelease(t *testing.T) {
 }
 
 func TestGoroutinesWithoutAnOwnerExcludeEachOther(t *testing.T) {
-	s := dialShared(t)
+	s := dialShared(t, calm)
 	m := NewMutex(s, newPath(t))
 	var inside, max atomic.Int64
 	var wg sync.WaitGroup
@@ -289,7 +289,7 @@ func TestGoroutinesWithoutAnOwnerExcludeEachOther(t *testing.T) {
 }
 
 func TestEqualOwnersInTwoSessionsExcludeEachOther(t *testing.T) {
-	a, b := dialShared(t), dialShared(t)
+	a, b := dialShared(t, calm), dialShared(t, calm)
 	bg := context.Background()
 	path := newPath(t)
 	la, err := NewMutex(a, path, WithOwner("same")).Lock(bg)
@@ -311,7 +311,7 @@ func TestEqualOwnersInTwoSessionsExcludeEachOther(t *testing.T) {
 
 func TestReentryCostsNoRequestAndAsksTheClock(t *testing.T) {
 	p := zktest.NewProxy(t, zktest.Shared(t).Addrs()[0])
-	s := dial(t, []string{p.Addr()}, WithTimeout(time.Second))
+	s := dial(t, []string{p.Addr()}, WithTimeout(3*time.Second))
 	bg := context.Background()
 	m := NewMutex(s, newPath(t), WithOwner("deep"))
 	l, err := m.Lock(bg)
@@ -340,7 +340,7 @@ func TestReentryCostsNoRequestAndAsksTheClock(t *testing.T) {
 // Who enters again asks the clock: it is refused also in the moment in which the clock has run out and the loss is not told yet, for want of Session.mu.
 func TestReentryIsRefusedBeforeTheLossIsTold(t *testing.T) {
 	p := zktest.NewProxy(t, zktest.Shared(t).Addrs()[0])
-	s := dial(t, []string{p.Addr()}, WithTimeout(time.Second))
+	s := dial(t, []string{p.Addr()}, WithTimeout(3*time.Second))
 	bg := context.Background()
 	m := NewMutex(s, newPath(t), WithOwner("deep"))
 	l, err := m.Lock(bg)
@@ -355,8 +355,8 @@ func TestReentryIsRefusedBeforeTheLossIsTold(t *testing.T) {
 	}
 	require.NotNil(t, enter(func() {}).lease)
 
-	p.BlackHole(zktest.Both)
 	e := enter(func() {
+		p.BlackHole(zktest.Both)
 		eventually(t, 5*time.Second, "the clock runs out", func() bool { return s.engine.Left(l.hold.stake.session) <= 0 })
 		require.Equal(t, held, l.hold.phase, "nobody could tell")
 	})

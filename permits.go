@@ -175,6 +175,9 @@ func (p *permits) strayed(session int64) bool {
 func (p *permits) enter() (first bool, err error) {
 	p.queueMu.Lock()
 	defer p.queueMu.Unlock()
+	if err := p.ctx.Err(); err != nil { // cancel has found no contender here to end, and after Close none can be woken
+		return false, err
+	}
 	if p.failure != nil {
 		return false, p.failure
 	}

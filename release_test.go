@@ -107,7 +107,7 @@ func lateReleaseNeverRemovesAnothersZnode(t testing.TB) {
 		r.untouched(l, old)
 	})
 	ss.add("session expired while nobody could tell", func(t testing.TB) {
-		r := w.newRun(t, time.Second)
+		r := w.newRun(t, testTimeout)
 		l := r.holding(r.m.Lock(within(t, 5*time.Second)))
 		old := r.s.ID()
 		r.begin()
@@ -120,7 +120,7 @@ func lateReleaseNeverRemovesAnothersZnode(t testing.TB) {
 		r.untouched(l, old)
 	})
 	ss.add("released while nobody could tell", func(t testing.TB) {
-		r := w.newRun(t, time.Second)
+		r := w.newRun(t, testTimeout)
 		l := r.holding(r.m.Lock(within(t, 5*time.Second)))
 		old := r.s.ID()
 		r.begin()

@@ -16,7 +16,7 @@ import (
 // A notice that a znode is gone may still be under way when the contender has queued anew and was granted with another one.
 // Reports: CURATOR-653, CURATOR-652, apache/accumulo #6197.
 func TestNoticeOfAZnodeThatWasGivenUpEndsNoLease(t *testing.T) {
-	s := dialShared(t)
+	s := dialShared(t, calm)
 	l, err := NewMutex(s, newPath(t)).Lock(within(t, 5*time.Second))
 	require.NoError(t, err)
 	l.hold.ownEvent(l.Path()+"/_c_3c8a2c0e-0d0e-4b8f-9d4e-000000000000-lock-0000000000", core.Deleted)
@@ -36,7 +36,7 @@ func undeletable(t *testing.T) string {
 }
 
 func TestReleaseSaysThatTheServerRefuses(t *testing.T) {
-	s := dialShared(t)
+	s := dialShared(t, calm)
 	m := NewMutex(s, undeletable(t))
 	l, err := m.Lock(within(t, 5*time.Second))
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func TestReleaseSaysThatTheServerRefuses(t *testing.T) {
 
 func TestTryLockDoesNotWaitForARefusedDelete(t *testing.T) {
 	c := admin(t)
-	s, p := dialProxy(t)
+	s, p := dialProxy(t, calm)
 	path := undeletable(t)
 	p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpCreate, path+"/"), Times: 1, Do: zktest.Call(func(zktest.Frame) {
 		_, _ = c.Create(path+"/lock-", nil, zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll)) // somebody is faster
@@ -68,7 +68,7 @@ func TestTryLockDoesNotWaitForARefusedDelete(t *testing.T) {
 
 // A system error tells that something broke on the server, not how far the delete had come.
 func TestDeleteThatMetASystemErrorIsRepeated(t *testing.T) {
-	s, p := dialProxy(t)
+	s, p := dialProxy(t, calm)
 	m := NewMutex(s, newPath(t))
 	l, err := m.Lock(within(t, 5*time.Second))
 	require.NoError(t, err)

@@ -22,6 +22,7 @@ func TestFailedTryLockIsOneReadAndNoWrite(t *testing.T) {
 	l, err := NewMutex(holder, path).Lock(bg)
 	require.NoError(t, err)
 	p.ResetCounters()
+	began := time.Now()
 	const n = 20
 	for range n {
 		_, err := NewMutex(s, path).TryLock(bg)
@@ -31,7 +32,7 @@ func TestFailedTryLockIsOneReadAndNoWrite(t *testing.T) {
 	require.Equal(t, n, counts[zktest.OpGetChildren2])
 	delete(counts, zktest.OpGetChildren2)
 	delete(counts, zktest.OpPing)
-	require.LessOrEqual(t, counts[zktest.OpSync], 2, "the heartbeat, at most")
+	require.LessOrEqual(t, counts[zktest.OpSync], 2+int(time.Since(began)/(testTimeout/6)), "the heartbeat, at most")
 	delete(counts, zktest.OpSync)
 	require.Empty(t, counts)
 	require.NoError(t, l.Release(bg))
@@ -39,7 +40,7 @@ func TestFailedTryLockIsOneReadAndNoWrite(t *testing.T) {
 
 // A free lock: create, list and own watch, delete.
 func TestRequestsOfAFreeLock(t *testing.T) {
-	s, p := dialProxy(t)
+	s, p := dialProxy(t, calm)
 	bg, path := context.Background(), newPath(t)
 	put(t, admin(t), path) // no container, which may go between two cycles
 	m := NewMutex(s, path)
@@ -59,7 +60,7 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 	require.Equal(t, n, c.Requests[zktest.OpDelete])
 	// The list that goes out behind the create is the only one; on a busy machine it may miss its create now and then.
 	require.InDelta(t, n, c.Requests[zktest.OpGetChildren2], n/20)
-	require.LessOrEqual(t, c.Requests[zktest.OpGetData], n)
+	require.LessOrEqual(t, c.Requests[zktest.OpGetData], n+1) // that of the cycle before may be late
 	for _, op := range writes {
 		if op != zktest.OpCreate && op != zktest.OpDelete {
 			require.Zero(t, c.Requests[op])
@@ -72,7 +73,7 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 func TestAHandOverWakesOneWaiter(t *testing.T) {
 	bg := context.Background()
 	path := newPath(t)
-	holder := dialShared(t)
+	holder := dialShared(t, calm)
 	l, err := NewMutex(holder, path).Lock(bg)
 	require.NoError(t, err)
 	const waiters = 10

@@ -217,13 +217,13 @@ func TestReadAndWriteZnodesAreDeletedByHand(t *testing.T) {
 func TestReadersPredecessorIsDeletedByHand(t *testing.T) {
 	t.Parallel()
 	bg, c, path := context.Background(), admin(t), newPath(t)
-	first, err := NewRWLock(dialShared(t), path).Lock(within(t, 5*time.Second))
+	first, err := NewRWLock(dialShared(t, calm), path).Lock(within(t, 5*time.Second))
 	require.NoError(t, err)
-	second := dialShared(t)
+	second := dialShared(t, calm)
 	write := goLock(bg, NewRWLock(second, path))
 	waitingFor(t, path, 2)
 	node := nodeOf(t, c, path, second.ID())
-	s, p := dialProxy(t)
+	s, p := dialProxy(t, calm)
 	read := goLock(bg, NewRWLock(s, path).RLocker())
 	eventually(t, 5*time.Second, "the reader watches the second writer", func() bool {
 		for _, q := range p.Requests() {
@@ -264,7 +264,7 @@ func TestReadersPredecessorIsDeletedByHand(t *testing.T) {
 func TestEqualOwnersInTwoSessionsReadAndWriteApart(t *testing.T) {
 	t.Parallel()
 	bg, c, path := context.Background(), admin(t), newPath(t)
-	a, b := NewRWLock(dialShared(t), path, WithOwner("same")), NewRWLock(dialShared(t), path, WithOwner("same"))
+	a, b := NewRWLock(dialShared(t, calm), path, WithOwner("same")), NewRWLock(dialShared(t, calm), path, WithOwner("same"))
 	limit := within(t, 20*time.Second)
 	w, err := a.Lock(limit)
 	require.NoError(t, err)

@@ -215,12 +215,12 @@ func TestErrorOfAWaitDoesNotShowData(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, path := dialShared(t), newPath(t)
-			for _, holder := range []*Session{s, dialShared(t)} {
+			s, path := dialShared(t, calm), newPath(t)
+			for _, holder := range []*Session{s, dialShared(t, calm)} {
 				held, err := of(holder, path).Lock(within(t, 5*time.Second))
 				require.NoError(t, err)
-				for _, wait := range []func(context.Context) (*Lease, error){of(s, path).Lock, of(s, path).TryLock} {
-					_, err = wait(within(t, time.Second))
+				_, try := of(s, path).TryLock(within(t, 10*time.Second))
+				for _, err := range []error{try, staysHeld(t, context.Background(), of(s, path).Lock)} {
 					require.ErrorIs(t, err, ErrHeld)
 					require.NotContains(t, err.Error(), data)
 					var e *Error

@@ -124,7 +124,7 @@ func TestNoPermitWhenTheClockHasRunOut(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			bg, path, look := context.Background(), newPath(t), admin(t)
-			s, p := dialProxy(t, WithTimeout(time.Second))
+			s, p := dialProxy(t, WithTimeout(3*time.Second))
 			session := s.ID()
 			first, err := NewSemaphore(dialShared(t, calm), path, 3).Acquire(bg, 3)
 			require.NoError(t, err)

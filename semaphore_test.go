@@ -24,7 +24,7 @@ func leasesOf(t testing.TB, c Conn, path string) []string {
 // Curator's testSimple and testSimple2: as many as there are permits, and one more when one has gone.
 func TestSemaphorePermits(t *testing.T) {
 	t.Parallel()
-	s, c, path := dialShared(t), admin(t), newPath(t)
+	s, c, path := dialShared(t, calm), admin(t), newPath(t)
 	m := NewSemaphore(s, path, 3)
 	var held []*Lease
 	for range 3 {
@@ -33,10 +33,8 @@ func TestSemaphorePermits(t *testing.T) {
 		held = append(held, l)
 	}
 	require.Len(t, leasesOf(t, c, path), 3)
-	_, err := m.Acquire(within(t, time.Second), 1)
-	require.ErrorIs(t, err, ErrHeld)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	_, err = m.TryAcquire(within(t, 5*time.Second), 1)
+	require.ErrorIs(t, staysHeld(t, context.Background(), m.Locker(1).Lock), ErrHeld)
+	_, err := m.TryAcquire(within(t, 5*time.Second), 1)
 	require.ErrorIs(t, err, ErrHeld)
 	eventually(t, 5*time.Second, "the waiter leaves nothing", func() bool {
 		return len(leasesOf(t, c, path)) == 3 && len(children(t, c, path+"/locks")) == 0
@@ -55,7 +53,7 @@ func TestSemaphorePermits(t *testing.T) {
 // Several permits in one lease: all or none, a part for each.
 func TestSemaphoreSeveralPermitsInOneLease(t *testing.T) {
 	t.Parallel()
-	s, c, path := dialShared(t), admin(t), newPath(t)
+	s, c, path := dialShared(t, calm), admin(t), newPath(t)
 	m := NewSemaphore(s, path, 5, WithOwner("me"))
 	three, err := m.Acquire(within(t, 5*time.Second), 3)
 	require.NoError(t, err)
@@ -98,7 +96,7 @@ func TestSemaphoreSeveralPermitsInOneLease(t *testing.T) {
 // The number of permits is followed while callers wait.
 func TestCountedSemaphore(t *testing.T) {
 	t.Parallel()
-	s, c, path := dialShared(t), admin(t), newPath(t)
+	s, c, path := dialShared(t, calm), admin(t), newPath(t)
 	count := newPath(t)
 	set := func(n int32) {
 		data := binary.BigEndian.AppendUint32(nil, uint32(n))
@@ -212,6 +210,7 @@ func TestAReleaseWakesOneWaiterOfASemaphore(t *testing.T) {
 	var proxies []*zktest.Proxy
 	got := make(chan *Lease, waiters)
 	var wg sync.WaitGroup
+	began := time.Now()
 	for range sessions {
 		s, p := dialProxy(t, calm)
 		proxies = append(proxies, p)
@@ -265,7 +264,8 @@ func TestAReleaseWakesOneWaiterOfASemaphore(t *testing.T) {
 	quiet()
 	per := float64(requests()-before) / releases
 	t.Logf("%d waiters: %.1f requests for each release and the grant behind it", waiters, per)
-	require.Less(t, per, 12.0)
+	looks := int(time.Since(began) / (30 * time.Second)) // of each waiter, whether it has missed anything
+	require.Less(t, per, 12+float64(4*waiters*looks)/releases)
 	cancel()
 	wg.Wait()
 	for _, l := range held {

@@ -78,7 +78,7 @@ var lockers = map[string]func(s *Session, path string) Locker{
 func aWaiterLosesItsPlace(t testing.TB, locker func(*Session, string) Locker, lose func(testing.TB, *zktest.Proxy, *zk.Conn, string), expires bool) {
 	bg, path, c := context.Background(), newPath(t), admin(t)
 	others := dialShared(t, WithTimeout(10*time.Second))
-	s, p := dialProxy(t)
+	s, p := dialProxy(t, calm)
 	session := s.ID()
 	first, err := NewMutex(others, path).Lock(bg)
 	require.NoError(t, err)
@@ -135,7 +135,7 @@ func noGrantWhenTheClockHasRunOut(t testing.TB) {
 func noGrantOnARunOutClock(t testing.TB, of func(*Session, string) Locker) {
 	bg, path, c := context.Background(), newPath(t), admin(t)
 	others := dialShared(t, WithTimeout(10*time.Second))
-	s, p := dialProxy(t, WithTimeout(2*time.Second))
+	s, p := dialProxy(t, WithTimeout(3*time.Second))
 	session := s.ID()
 	first, err := of(others, path).Lock(bg)
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestExpiryOfAWaiterRacesTheRelease(t *testing.T) {
 		order := orders[lane%len(orders)]
 		ss.add(fmt.Sprintf("lane %d, %v", lane, order), func(t testing.TB) {
 			c := admin(t)
-			s, p := dialProxy(t)
+			s, p := dialProxy(t, calm)
 			for range rounds {
 				what := raceExpiry(t, c, newPath(t), others, s, p, order)
 				mu.Lock()

@@ -257,7 +257,7 @@ func TestConnIsAStableForwarder(t *testing.T) {
 
 // Reports: CURATOR-689, CURATOR-542, KAFKA-6082.
 func TestCheckGuardsWrites(t *testing.T) {
-	s := dialShared(t)
+	s := dialShared(t, calm)
 	bg := context.Background()
 	path := newPath(t)
 	put(t, s.Conn(), path+"-data")
@@ -290,7 +290,7 @@ func TestWatchersShareNothing(t *testing.T) {
 
 // Reports: CURATOR-337, spring-integration #2116.
 func TestDo(t *testing.T) {
-	s := dialShared(t)
+	s := dialShared(t, calm)
 	bg := context.Background()
 	m := NewMutex(s, newPath(t))
 	held := func() int { return len(children(t, s.Conn(), m.Path())) }
@@ -349,7 +349,7 @@ func TestDo(t *testing.T) {
 }
 
 func TestRevokedIsTold(t *testing.T) {
-	s, p := dialProxy(t)
+	s, p := dialProxy(t, calm)
 	c := admin(t)
 	bg := context.Background()
 	l, err := NewMutex(s, newPath(t)).Lock(bg)

@@ -138,7 +138,7 @@ func waitIsGivenUp(l *peerLock) error {
 	select {
 	case <-done:
 		return nil
-	case <-time.After(500 * time.Millisecond):
+	case <-time.After(slack):
 		return errors.New("there is no way to end the wait")
 	}
 }

@@ -47,7 +47,7 @@ type Span struct{ Before, After Epoch }
 //     unseen such creates are looked for again and again, not only after a reconnect (adopted.sweep).
 //   - A znode that was found (recover) is proved to be the session's by its owner, not by the connection.
 //   - A watch that was set (hub, contender, Watcher) is set again by the client on its next connection, and its channel goes on. There nothing is granted
-//     on an event: a wake-up means to list again. What goes by an event asks Engine.Wired.
+//     on an event: a wake-up means to list again. What goes by an event asks Engine.Ordered.
 func (s Span) SameConn() bool { return s.Before == s.After && s.Before.Session != 0 }
 
 // SameSession reports that the request was answered in the session in which it began.

@@ -169,8 +169,9 @@ func (e *Engine) Left(session int64) time.Duration {
 	return e.contact.Left(session)
 }
 
-// Wired reports whether a wire sees the connection, so that an Epoch is exact.
-func (e *Engine) Wired() bool { return e.contact.wired }
+// Ordered reports whether an event may decide something: a wire sees the connection, so that an Epoch is exact, and events are handed on in the order in which
+// the server sent them. Those of an adopted connection come through a channel for each watch, which a goroutine each reads (hub.follow), in any order.
+func (e *Engine) Ordered() bool { return e.contact.wired && e.source.callsBack() }
 
 // Over reports whether the session is known to have ended or to have been replaced.
 func (e *Engine) Over(session int64) bool { return e.contact.Over(session) }
