@@ -55,6 +55,7 @@ func TestNewSessionRefusesBadArguments(t *testing.T) {
 
 // NewSession waits for nothing; calls do, as long as their ctx lets them, and say why.
 func TestNewSessionNeedsNoServer(t *testing.T) {
+	t.Parallel()
 	for _, w := range adoptions {
 		dialer, opt := zk.Dialer(nil), WithTimeout(testTimeout)
 		if w == tracked {
@@ -78,6 +79,7 @@ func TestNewSessionNeedsNoServer(t *testing.T) {
 
 // A Session whose connection was not made by its dialer never lets anything in, and says so.
 func TestTrackOfAnotherConnection(t *testing.T) {
+	t.Parallel()
 	addrs := zktest.Shared(t).Addrs()
 	dialer, track := TrackContact(nil)
 	wrong := newService(t, addrs, testTimeout, nil)
@@ -99,6 +101,7 @@ func TestTrackOfAnotherConnection(t *testing.T) {
 
 // What wires have seen before there is a Session is not lost: it begins with how things stand.
 func TestTrackBeforeNewSession(t *testing.T) {
+	t.Parallel()
 	p := zktest.NewProxy(t, zktest.Shared(t).Addrs()[0])
 	for name, before := range map[string]func(sv *service){
 		"connected": func(*service) {},

@@ -198,6 +198,7 @@ func TestServerWithoutContainersGetsPersistentParents(t *testing.T) {
 
 // zk.Lock and ours exclude each other on one path, in either order, and hand over.
 func TestZkLockOnTheSamePath(t *testing.T) {
+	t.Parallel()
 	bg := context.Background()
 	s := dialShared(t)
 	path := newPath(t)

@@ -36,6 +36,7 @@ func TestAwaitWhileRunBegins(t *testing.T) {
 
 // The ctx that lead gets has a timer of its own for the deadline of Run's ctx. Whichever of the two fires first, that is the end of Run's ctx, and nil.
 func TestLeadEndsAtTheDeadlineOfRun(t *testing.T) {
+	t.Parallel()
 	virtual(t, func(t *testing.T, server *zktest.Server) {
 		s, _ := dialVirtual(t, server)
 		for range 200 {

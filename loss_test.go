@@ -518,6 +518,7 @@ func TestBlockedHooksDelayNoLoss(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			stuck, called := make(chan struct{}), make(chan struct{}, 100)
 			s, p := dialProxy(t, WithTimeout(2*testTimeout), WithTrace(block(stuck, called)))
 			unblock := sync.OnceFunc(func() { close(stuck) })

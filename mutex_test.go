@@ -37,6 +37,7 @@ func TestMutexLockRelease(t *testing.T) {
 }
 
 func TestMutexContended(t *testing.T) {
+	t.Parallel()
 	a, b := dialShared(t, calm), dialShared(t, calm)
 	path := newPath(t)
 	la, err := NewMutex(a, path).Lock(within(t, 5*time.Second))

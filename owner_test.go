@@ -148,6 +148,7 @@ func TestNoReentryAcrossPathsAndEndedLeases(t *testing.T) {
 
 // Who waits for himself is told what to do.
 func TestSelfDeadlockSaysWhatToDo(t *testing.T) {
+	t.Parallel()
 	s := dialShared(t, calm)
 	m := NewMutex(s, newPath(t))
 	l, err := m.Lock(context.Background())
@@ -310,6 +311,7 @@ func TestEqualOwnersInTwoSessionsExcludeEachOther(t *testing.T) {
 }
 
 func TestReentryCostsNoRequestAndAsksTheClock(t *testing.T) {
+	t.Parallel()
 	p := zktest.NewProxy(t, zktest.Shared(t).Addrs()[0])
 	s := dial(t, []string{p.Addr()}, WithTimeout(3*time.Second))
 	bg := context.Background()
@@ -339,6 +341,7 @@ func TestReentryCostsNoRequestAndAsksTheClock(t *testing.T) {
 
 // Who enters again asks the clock: it is refused also in the moment in which the clock has run out and the loss is not told yet, for want of Session.mu.
 func TestReentryIsRefusedBeforeTheLossIsTold(t *testing.T) {
+	t.Parallel()
 	p := zktest.NewProxy(t, zktest.Shared(t).Addrs()[0])
 	s := dial(t, []string{p.Addr()}, WithTimeout(3*time.Second))
 	bg := context.Background()
@@ -368,6 +371,7 @@ func TestReentryIsRefusedBeforeTheLossIsTold(t *testing.T) {
 }
 
 func TestOwnersThatCannotBe(t *testing.T) {
+	t.Parallel()
 	s := dialShared(t)
 	long := Owner(make([]byte, maxOwner+1))
 	for _, o := range []Owner{"", "__REVOKE__", long} {

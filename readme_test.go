@@ -13,6 +13,7 @@ import (
 
 // The programs of the documents are ones that compile.
 func TestProgramsOfTheDocumentsCompile(t *testing.T) {
+	t.Parallel()
 	for name, pkg := range map[string]string{"README.md": "main", "docs/testing.md": "service"} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)

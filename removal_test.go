@@ -68,6 +68,7 @@ func TestTryLockDoesNotWaitForARefusedDelete(t *testing.T) {
 
 // A system error tells that something broke on the server, not how far the delete had come.
 func TestDeleteThatMetASystemErrorIsRepeated(t *testing.T) {
+	t.Parallel()
 	s, p := dialProxy(t, calm)
 	m := NewMutex(s, newPath(t))
 	l, err := m.Lock(within(t, 5*time.Second))

@@ -139,6 +139,7 @@ func TestCountedSemaphore(t *testing.T) {
 
 // What a grant costs, and its Release.
 func TestRequestsOfASemaphore(t *testing.T) {
+	t.Parallel()
 	s, p := dialProxy(t, calm)
 	bg, look := context.Background(), admin(t)
 	path := newPath(t)

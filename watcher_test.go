@@ -40,6 +40,7 @@ func next[T any](t testing.TB, ch <-chan T) T {
 }
 
 func TestWatcherDataFollowsTheZnode(t *testing.T) {
+	t.Parallel()
 	s, p := dialProxy(t)
 	c := admin(t)
 	path := newPath(t)
@@ -139,6 +140,7 @@ func TestWatcherChildren(t *testing.T) {
 }
 
 func TestWatcherGone(t *testing.T) {
+	t.Parallel()
 	s, p := dialProxy(t)
 	c := admin(t)
 	path := newPath(t)
