@@ -520,7 +520,7 @@ func TestBlockedHooksDelayNoLoss(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			stuck, called := make(chan struct{}), make(chan struct{}, 100)
-			s, p := dialProxy(t, WithTimeout(2*testTimeout), WithTrace(block(stuck, called)))
+			s, p := dialProxy(t, WithTimeout(3*time.Second), WithTrace(block(stuck, called)))
 			unblock := sync.OnceFunc(func() { close(stuck) })
 			defer unblock()
 			lock := func() *Lease {
@@ -557,7 +557,7 @@ func TestBlockedHooksDelayNoLoss(t *testing.T) {
 			select {
 			case err := <-closing:
 				require.NoError(t, err)
-			case <-time.After(2*testTimeout + 3*time.Second):
+			case <-time.After(6 * time.Second):
 				t.Fatal("Close waits for a hook that does not return")
 			}
 			unblock()

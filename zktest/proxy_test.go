@@ -150,6 +150,7 @@ func TestCut(t *testing.T) {
 }
 
 func TestFlap(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	const gap = 250 * time.Millisecond
 	c, s := r.connect()
@@ -341,6 +342,7 @@ func TestBlackHoleIsTight(t *testing.T) {
 }
 
 func TestStall(t *testing.T) {
+	t.Parallel()
 	for _, d := range []zktest.Direction{zktest.ToServer, zktest.ToClient} {
 		t.Run(d.String(), func(t *testing.T) {
 			r := newRig(t)

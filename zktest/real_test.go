@@ -139,6 +139,7 @@ func TestRealOperations(t *testing.T) {
 // TestRealCutEverywhere is what the proxy is for: each request of an operation
 // is cut, before and after, and what the server has done is as certain as said.
 func TestRealCutEverywhere(t *testing.T) {
+	t.Parallel()
 	p, c, admin, path := setup(t)
 	for i, tc := range []struct {
 		do     zktest.Action
@@ -197,6 +198,7 @@ func TestRealReplyError(t *testing.T) {
 }
 
 func TestRealBlackHole(t *testing.T) {
+	t.Parallel()
 	ens := zktest.Shared(t)
 	p := zktest.NewProxy(t, ens.Addrs()[0])
 	admin := newClient(t, 10*time.Second, ens.Addrs()...)
@@ -215,6 +217,7 @@ func TestRealBlackHole(t *testing.T) {
 }
 
 func TestRealExpire(t *testing.T) {
+	t.Parallel()
 	p, c, admin, path := setup(t)
 	_, err := c.Create(path+"/e", nil, zk.FlagEphemeral, open)
 	require.NoError(t, err)
@@ -239,6 +242,7 @@ func TestRealExpire(t *testing.T) {
 }
 
 func TestRealRefuse(t *testing.T) {
+	t.Parallel()
 	p, c, _, path := setup(t)
 	p.Refuse(true)
 	_, _, err := c.Get(path)
@@ -299,6 +303,7 @@ func TestContainersAndTTL(t *testing.T) {
 // TestRealExpireWhileBusy has sessions expired while their clients work, so that
 // nothing hangs.
 func TestRealExpireWhileBusy(t *testing.T) {
+	t.Parallel()
 	p, c, _, path := setup(t)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {

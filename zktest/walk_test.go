@@ -300,6 +300,7 @@ func TestRandomWalk(t *testing.T) {
 
 // Two servers of which one is broken on purpose differ, and the walk is shrunk to the step that shows it.
 func TestWalkIsShrunk(t *testing.T) {
+	t.Parallel()
 	good, bad := newServerReaping(t, time.Hour), newServerReaping(t, time.Hour)
 	bad.faults = append(bad.faults, &fault{op: OpSetACL, err: codeNoAuth, left: 1 << 30}, &fault{op: OpMulti, err: codeNoAuth, left: 1 << 30})
 	multi, acls := 0, 0

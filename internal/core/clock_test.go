@@ -407,9 +407,11 @@ func TestTimeoutIsTheNegotiatedOne(t *testing.T) {
 // A black hole between client and server: the lease ends by the clock, though not a byte says that anything is wrong, and before the server ends the
 // session. When only the way back is lost, the server goes on hearing of the client and ends nothing.
 func TestLeaseEndsInABlackHole(t *testing.T) {
+	t.Parallel()
 	const timeout = time.Second
 	for _, d := range []zktest.Direction{zktest.ToServer, zktest.ToClient, zktest.Both} {
 		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
 			e, r, p := connectShared(t, Config{Timeout: timeout})
 			other, _, _ := connectShared(t, Config{})
 			session := e.Epoch().Session

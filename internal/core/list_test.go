@@ -161,6 +161,7 @@ func TestListOfCallersWhoLeave(t *testing.T) {
 
 // Lists go on and end in every order, and none is left waiting, also by Close.
 func TestListsUnderChurn(t *testing.T) {
+	t.Parallel()
 	e, _, p := connectShared(t, Config{})
 	dirs := []string{newPath(t), newPath(t)}
 	for _, dir := range dirs {

@@ -170,6 +170,7 @@ func TestHungTLSHandshakeIsGivenUp(t *testing.T) {
 
 // What the wire does with deadlines and held frames it does over TLS too; and a server that speaks no TLS, or nothing, holds nobody up.
 func TestTLSReconnects(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t)
 	p := zktest.NewProxy(t, zktest.Shared(t).Addrs()[0])
 	port := terminate(t, &tls.Config{Certificates: []tls.Certificate{ca.issue(nil, net.IPv4(127, 0, 0, 1))}}, p.Addr())

@@ -177,6 +177,7 @@ func TestLossIsToldBeforeTheState(t *testing.T) {
 
 // States are told one after another, and Closed is the last.
 func TestStatesAreToldInOrder(t *testing.T) {
+	t.Parallel()
 	slow, entered := make(chan struct{}), make(chan State, 100)
 	r := &recorder{onState: func(s State) {
 		entered <- s
