@@ -12,6 +12,8 @@ SEED ?=
 TESTFLAGS ?=
 # More arguments for the demonstration: make demo DEMOFLAGS=-real, or DEMOFLAGS='-servers host:2181'
 DEMOFLAGS ?=
+# More arguments for shrink: make shrink TEST=TestVirtualCampaign SEED=7 SHRINKFLAGS='-tries 50 -within 1h'
+SHRINKFLAGS ?=
 # More arguments for the comparison: make bench BENCHFLAGS=-write
 BENCHFLAGS ?=
 
@@ -22,7 +24,7 @@ HEAVY := ./examples/fencedrow
 
 # The steps of a target have an order, and two of them may call apt-get.
 .NOTPARALLEL:
-.PHONY: help test interop test-launch torture check demo diagrams recording fuzz bench bench-full microbench cover rename zookeeper peers c-compiler
+.PHONY: help test interop test-launch torture shrink check demo diagrams recording fuzz bench bench-full microbench cover rename zookeeper peers c-compiler
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | awk -F'|' '{ printf "%-22s %s\n", $$1, $$2 }'
@@ -64,6 +66,9 @@ torture: peers c-compiler ## campaigns under faults, DURATION (60s) long each, f
 	cd history && GOWORK=off ../scripts/zookeeper go test -race -count=1 -timeout 12h -v $(TESTFLAGS) .
 	cd interop && GOWORK=off ../scripts/zookeeper go test -race -count=1 -timeout 12h -run '^TestContention$$' -v $(TESTFLAGS) .
 	go test -count=1 -timeout 12h -run '^TestVirtual.*Campaign$$|^TestLoad' -v $(TESTFLAGS) .
+
+shrink: ## the shortest schedule of faults with which a campaign in virtual time fails: make shrink TEST=TestVirtualCampaign SEED=number
+	go run ./internal/tools/shrink $(SHRINKFLAGS) $(TEST) $(SEED)
 
 fuzz: ## every fuzz target, FUZZTIME (10s) each
 	scripts/fuzz

@@ -1,13 +1,10 @@
 package zkrecipes
 
 import (
-	"context"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -157,105 +154,4 @@ func processBehindABrokenNetworkHarmsNobody(t *testing.T, way way) {
 	require.Equal(t, r.Written, reg.written["faulty"])
 	require.Equal(t, written, reg.value)
 	require.Equal(t, r.Refused, reg.refused)
-}
-
-// faults is what breakAtRandom has done.
-type faults struct {
-	stop func() // ends it, with the proxy healed
-	ctx  context.Context
-	rnd  *rand.Rand // of the goroutine that strikes
-
-	mu     sync.Mutex
-	struck map[string]int
-}
-
-func (f *faults) total() (n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, times := range f.struck {
-		n += times
-	}
-	return n
-}
-
-// breakAtRandom does something bad to the proxy's connections each time the interval has passed, all kinds in turn, in another order each time round.
-func breakAtRandom(t testing.TB, p *zktest.Proxy, every time.Duration) *faults {
-	const ms = time.Millisecond
-	return strikeAtRandom(t, rand.New(rand.NewPCG(testSeed(t), 0)), every, []strike{
-		{"cut", func(*faults, zktest.Direction) { p.Cut() }},
-		{"black hole", func(f *faults, d zktest.Direction) {
-			p.BlackHole(d)
-			f.wait(f.between(100*ms, 400*ms))
-			p.BlackHole(zktest.None)
-		}},
-		{"refuse", func(f *faults, _ zktest.Direction) {
-			p.Refuse(true)
-			f.wait(f.between(20*ms, 600*ms))
-			p.Refuse(false)
-		}},
-		{"stall", func(f *faults, d zktest.Direction) {
-			p.Stall(d)
-			f.wait(f.between(20*ms, 600*ms))
-			p.Stall(zktest.None)
-		}},
-	})
-}
-
-// testSeed is what chance in a test begins with: ZKRECIPES_TEST_SEED, to have a run again, or a new one. It is logged.
-func testSeed(t testing.TB) uint64 {
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("ZKRECIPES_TEST_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("ZKRECIPES_TEST_SEED=%d", seed)
-	return seed
-}
-
-// A strike is one kind of fault; it ends healed, early when the faults are stopped.
-type strike struct {
-	name string
-	do   func(f *faults, d zktest.Direction)
-}
-
-func (f *faults) between(from, to time.Duration) time.Duration {
-	return from + time.Duration(f.rnd.Int64N(int64(to-from)))
-}
-
-// wait waits, false if the faults are stopped meanwhile.
-func (f *faults) wait(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-f.ctx.Done():
-		return false
-	}
-}
-
-// strikeAtRandom does something bad each time the interval has passed, all kinds in turn, in another order each time round.
-func strikeAtRandom(t testing.TB, rnd *rand.Rand, every time.Duration, kinds []strike) *faults {
-	directions := []zktest.Direction{zktest.ToServer, zktest.ToClient, zktest.Both}
-	ctx, cancel := context.WithCancel(context.Background())
-	f := &faults{ctx: ctx, rnd: rnd, struck: make(map[string]int)}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			for _, i := range rnd.Perm(len(kinds)) {
-				if !f.wait(every) {
-					return
-				}
-				f.mu.Lock()
-				f.struck[kinds[i].name]++
-				f.mu.Unlock()
-				kinds[i].do(f, directions[rnd.IntN(len(directions))])
-			}
-		}
-	}()
-	f.stop = sync.OnceFunc(func() { cancel(); <-done })
-	t.Cleanup(f.stop)
-	return f
 }
