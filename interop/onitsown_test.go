@@ -183,14 +183,17 @@ func (st *step) String() string {
 func (st *step) run(t testing.TB, kind Kind, addr, path string, answers *answers) (err error) {
 	began := time.Now()
 	s, end, err := newScripted(t, kind, addr)
-	defer func() { err = errors.Join(err, end()) }()
+	defer func() {
+		err = errors.Join(err, end())
+		s.answers(answers) // now that no more can come
+	}()
 	if err != nil {
 		return err
 	}
 	if st.saw, err = s.peer.call(t.Context(), "run", st.name, path); err != nil {
 		return err
 	}
-	s.answers(answers)
+	s.settle()
 	if strings.HasPrefix(st.name, "watches") { // the others race; a client does not pass on to a watcher what it has not asked for, or no longer
 		st.events = s.heard(path)
 	}
@@ -247,37 +250,42 @@ type answers struct {
 	found map[zktest.Op]map[int32]bool
 }
 
-// answers adds those of the step.
-func (s *scripted) answers(all *answers) {
-	var records []zktest.Record
-	quiet := 0
+// settle waits until all requests are answered and, as it seems, no more come: what the clients send in the background would fail when they close.
+func (s *scripted) settle() {
+	sent, quiet := 0, 0
 	eventually(s.t, "all requests are answered, and no more come", func() bool {
-		var now []zktest.Record
+		now := 0
 		for _, p := range s.proxies {
 			requests := p.Requests()
-			now = append(now, requests...)
+			now += len(requests)
 			for _, r := range requests {
 				if last := requests[len(requests)-1].Conn; r.Conn == last && !r.Answered { // a connection that has ended answers no more
 					quiet = 0
 				}
 			}
 		}
-		if len(now) != len(records) {
+		if now != sent {
 			quiet = 0
 		}
-		records = now
+		sent = now
 		quiet++
 		return quiet > 10
 	})
+}
+
+// answers adds those of the step.
+func (s *scripted) answers(all *answers) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	for _, r := range records {
-		// Of a watch that somebody takes back the client does not know whether the server has it yet.
-		if r.Answered && zktest.AllRequests(zktest.Frame{Op: r.Op}) && r.Op != zktest.OpCheckWatches {
-			if all.found[r.Op] == nil {
-				all.found[r.Op] = make(map[int32]bool)
+	for _, p := range s.proxies {
+		for _, r := range p.Requests() {
+			// Of a watch that somebody takes back the client does not know whether the server has it yet.
+			if r.Answered && zktest.AllRequests(zktest.Frame{Op: r.Op}) && r.Op != zktest.OpCheckWatches && r.Op != zktest.OpClose {
+				if all.found[r.Op] == nil {
+					all.found[r.Op] = make(map[int32]bool)
+				}
+				all.found[r.Op][r.Err] = true
 			}
-			all.found[r.Op][r.Err] = true
 		}
 	}
 }
