@@ -167,13 +167,7 @@ func (r *rival) lists(f zktest.Frame) bool {
 	return slices.Contains([]zktest.Op{zktest.OpGetChildren, zktest.OpGetChildren2}, f.Op) && f.Path == r.path
 }
 
-// expire ends the client's session, which the client must not take back while that happens.
-func (r *rival) expire() {
-	gate := zktest.NewGate()
-	defer gate.Open()
-	defer r.p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpConnect), Do: zktest.HoldRequest(gate)})()
-	require.NoError(r, r.p.Expire(within(r, soon)))
-}
+func (r *rival) expire() { require.NoError(r, expire(within(r, soon), r.p)) }
 
 func lostReplyAndSearch(r *rival) error {
 	r.cutAfter(r.path)
