@@ -13,7 +13,7 @@ import (
 // tiny shows that every cell works, and nothing about speed.
 var tiny = sizes{
 	rounds: 1, cycles: 10, near: time.Millisecond, far: 10 * time.Millisecond, stretched: 4, sessions: []int{2}, grants: 10, heats: 1, heatGrants: 4, waiters: []int{5, 20},
-	readers: 5, tries: 5, reentries: 100, held: 10, killed: 1, timeout: time.Second,
+	readers: 5, tries: 5, reentries: 100, held: 10, killed: 1, timeout: 3 * time.Second,
 }
 
 func TestEveryCellHasItsFigures(t *testing.T) {

@@ -78,7 +78,8 @@ func strikeProxy(ctx context.Context, c *client, p *zktest.Proxy, timeout time.D
 		case 8:
 			p.OnRequest(zktest.Rule{Match: zktest.MatchOp(struck[rnd.IntN(len(struck))]), Times: 1, Do: zktest.CutBefore()})
 		case 9:
-			c.ends()
+			id, _, _ := p.Session() // which is the one that Expire ends, and may be newer than what the Session knows of
+			c.ends(id)
 			limited, cancel := context.WithTimeout(ctx, time.Second)
 			_ = p.Expire(limited)
 			cancel()
@@ -109,8 +110,9 @@ func strikeServer(ctx context.Context, c *client, s *zktest.Server, timeout time
 		case 5:
 			s.Fail(op, "/history", -127)
 		case 6:
-			c.ends()
-			s.Expire(c.session.ID())
+			id := c.session.ID()
+			c.ends(id)
+			s.Expire(id)
 		case 7:
 			if c.id == 0 {
 				s.Stop()

@@ -81,12 +81,12 @@ type client struct {
 	ended map[int64]time.Time // ZooKeeper sessions, and when they were ended from outside: their leases are told of that when the notice comes
 }
 
-// ends notes that the session is about to be ended from outside.
-func (c *client) ends() {
+// ends notes that a session is about to be ended from outside.
+func (c *client) ends(session int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, again := c.ended[c.session.ID()]; !again {
-		c.ended[c.session.ID()] = time.Now()
+	if _, again := c.ended[session]; !again {
+		c.ended[session] = time.Now()
 	}
 }
 
@@ -99,7 +99,7 @@ func (c *client) hold(r *record, call time.Time, lease *zkrecipes.Lease, n int, 
 	defer until.Stop()
 	tick := time.NewTicker(max(d/20, time.Millisecond))
 	defer tick.Stop()
-	sure := time.Now() // when it was certainly held
+	sure := call // the last moment after which it was certainly held: by now it may be lost
 	for held := true; held; {
 		asked := time.Now()
 		if lease.Err() != nil {

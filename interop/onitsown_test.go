@@ -107,7 +107,7 @@ func (s *scripted) do(what string) {
 	if err == nil {
 		switch p := s.proxies[n]; what {
 		case "expire":
-			err = p.Expire(s.t.Context())
+			err = expire(s.t.Context(), p)
 		case "refuse": // from now on; the port stays open, or somebody else might take it
 			s.undo["accept"+client] = p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpConnect), Do: zktest.CutBefore()})
 			p.Cut()
@@ -128,6 +128,15 @@ func (s *scripted) do(what string) {
 	if err != nil {
 		s.t.Errorf("%v", err)
 	}
+}
+
+// expire ends the session of a proxy's client. The client, which loses its connection by that, must not take the session back meanwhile: the server would
+// close the connection that is to end it.
+func expire(ctx context.Context, p *zktest.Proxy) error {
+	gate := zktest.NewGate()
+	defer gate.Open()
+	defer p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpConnect), Do: zktest.HoldRequest(gate)})()
+	return p.Expire(ctx)
 }
 
 // cutOften lets the connections be cut once in so many frames, on this side of the server and on the other. That is by count and not by the clock, so
@@ -183,14 +192,17 @@ func (st *step) String() string {
 func (st *step) run(t testing.TB, kind Kind, addr, path string, answers *answers) (err error) {
 	began := time.Now()
 	s, end, err := newScripted(t, kind, addr)
-	defer func() { err = errors.Join(err, end()) }()
+	defer func() {
+		err = errors.Join(err, end())
+		s.answers(answers) // now that no more can come
+	}()
 	if err != nil {
 		return err
 	}
 	if st.saw, err = s.peer.call(t.Context(), "run", st.name, path); err != nil {
 		return err
 	}
-	s.answers(answers)
+	s.settle()
 	if strings.HasPrefix(st.name, "watches") { // the others race; a client does not pass on to a watcher what it has not asked for, or no longer
 		st.events = s.heard(path)
 	}
@@ -247,37 +259,42 @@ type answers struct {
 	found map[zktest.Op]map[int32]bool
 }
 
-// answers adds those of the step.
-func (s *scripted) answers(all *answers) {
-	var records []zktest.Record
-	quiet := 0
+// settle waits until all requests are answered and, as it seems, no more come: what the clients send in the background would fail when they close.
+func (s *scripted) settle() {
+	sent, quiet := 0, 0
 	eventually(s.t, "all requests are answered, and no more come", func() bool {
-		var now []zktest.Record
+		now := 0
 		for _, p := range s.proxies {
 			requests := p.Requests()
-			now = append(now, requests...)
+			now += len(requests)
 			for _, r := range requests {
 				if last := requests[len(requests)-1].Conn; r.Conn == last && !r.Answered { // a connection that has ended answers no more
 					quiet = 0
 				}
 			}
 		}
-		if len(now) != len(records) {
+		if now != sent {
 			quiet = 0
 		}
-		records = now
+		sent = now
 		quiet++
 		return quiet > 10
 	})
+}
+
+// answers adds those of the step.
+func (s *scripted) answers(all *answers) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	for _, r := range records {
-		// Of a watch that somebody takes back the client does not know whether the server has it yet.
-		if r.Answered && zktest.AllRequests(zktest.Frame{Op: r.Op}) && r.Op != zktest.OpCheckWatches {
-			if all.found[r.Op] == nil {
-				all.found[r.Op] = make(map[int32]bool)
+	for _, p := range s.proxies {
+		for _, r := range p.Requests() {
+			// Of a watch that somebody takes back the client does not know whether the server has it yet.
+			if r.Answered && zktest.AllRequests(zktest.Frame{Op: r.Op}) && r.Op != zktest.OpCheckWatches && r.Op != zktest.OpClose {
+				if all.found[r.Op] == nil {
+					all.found[r.Op] = make(map[int32]bool)
+				}
+				all.found[r.Op][r.Err] = true
 			}
-			all.found[r.Op][r.Err] = true
 		}
 	}
 }

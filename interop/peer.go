@@ -45,7 +45,7 @@ const (
 const Permits = 2
 
 // A Peer is one client of another library, with a session and a thread of its own. Its calls run one after the other, in the order of their arrival,
-// but for Close and Drain. They return an error with what the client said, or when ctx is done, or after 30 s.
+// but for Close and Drain. They return an error with what the client said, or when ctx is done, or after 30 s if that has no deadline.
 type Peer struct {
 	p       *Process
 	name    string

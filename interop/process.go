@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// answerTimeout bounds every answer, whatever the caller's ctx allows: a child that is stuck fails its test.
+// answerTimeout bounds an answer where the caller's ctx has no deadline: a child that is stuck fails its test.
 const answerTimeout = 30 * time.Second
 
 // A Process is one child with clients of one kind. Its methods may be called by any goroutine.
@@ -91,7 +91,7 @@ func (p *Process) read(out io.Reader) {
 	}
 }
 
-// call sends one request and waits for its answer, until ctx is done, answerTimeout has passed or the child has ended.
+// call sends one request and waits for its answer, until ctx is done or, if that has no deadline, answerTimeout has passed, or the child has ended.
 func (p *Process) call(ctx context.Context, peer string, words ...string) (string, error) {
 	answer := make(chan string, 1)
 	p.mu.Lock()
@@ -113,8 +113,11 @@ func (p *Process) call(ctx context.Context, peer string, words ...string) (strin
 	if err != nil {
 		return fail(errors.Join(err, p.ended()))
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
+	if _, limited := ctx.Deadline(); !limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, answerTimeout)
+		defer cancel()
+	}
 	var text string
 	select {
 	case text = <-answer:

@@ -84,7 +84,7 @@ func (f *fleet) join(who string) *member {
 	require.True(f.t, ok, who)
 	c := f.open(f.t, library)
 	m := &member{kind: k, who: who, library: library, client: c, session: c.Session(), granted: make(chan string, 1)}
-	ctx := within(f.t, time.Minute)
+	ctx := within(f.t, 2*time.Minute) // in which other fleets may come to stand, one after the other
 	lock := func() (string, error) { return c.Lock(ctx, m.side, f.path) }
 	switch what {
 	case "downgraded":

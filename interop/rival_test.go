@@ -42,8 +42,10 @@ const (
 var errNoLimit = errors.New("a wait has no limit")
 
 // lock takes the lock without a limit of its own, and with one of the scenario's, which the library does not know.
-func (r *rival) lock() error {
-	return r.bounded(soon, func(ctx context.Context) error {
+func (r *rival) lock() error { return r.lockWithin(soon) }
+
+func (r *rival) lockWithin(d time.Duration) error {
+	return r.bounded(d, func(ctx context.Context) error {
 		_, err := r.c.Lock(ctx, Mutex, r.path)
 		return err
 	})
@@ -165,18 +167,12 @@ func (r *rival) lists(f zktest.Frame) bool {
 	return slices.Contains([]zktest.Op{zktest.OpGetChildren, zktest.OpGetChildren2}, f.Op) && f.Path == r.path
 }
 
-// expire ends the client's session, which the client must not take back while that happens.
-func (r *rival) expire() {
-	gate := zktest.NewGate()
-	defer gate.Open()
-	defer r.p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpConnect), Do: zktest.HoldRequest(gate)})()
-	require.NoError(r, r.p.Expire(within(r, soon)))
-}
+func (r *rival) expire() { require.NoError(r, expire(within(r, soon), r.p)) }
 
 func lostReplyAndSearch(r *rival) error {
 	r.cutAfter(r.path)
 	r.p.OnRequest(zktest.Rule{Match: r.lists, Times: 1, Do: zktest.CutBefore()})
-	if err := r.lock(); err == nil {
+	if err := r.lockWithin(time.Minute); err == nil { // given up sooner, a lock that comes yet would be in the way of the others
 		require.NoError(r, r.release())
 	}
 	return r.others()
@@ -321,10 +317,14 @@ func releaseWithoutAConnection(r *rival) error {
 	r.p.Refuse(true)
 	done := make(chan error, 1)
 	go func() { done <- r.c.Release(within(r, time.Minute), Mutex, r.path) }()
+	limit := time.Second
+	if r.library == zkLock {
+		limit = time.Minute // it fails what it cannot send, but only once in a round of attempts, and sends what is left when there is a connection
+	}
 	select {
 	case err := <-done:
 		r.Logf("the release returns without a connection: %v", err)
-	case <-time.After(time.Second):
+	case <-time.After(limit):
 		r.Log("the release waits for a connection")
 	}
 	r.p.Refuse(false)
@@ -437,7 +437,7 @@ func downgrade(r *rival) error {
 	select {
 	case <-second.granted:
 		return errors.New("the writer is granted beside the reader")
-	case <-time.After(5 * calm):
+	case <-time.After(soon): // so long because it is expected of a library
 	}
 	require.NoError(r, w.client.Release(ctx, Reader, r.path))
 	_, ok := <-second.granted

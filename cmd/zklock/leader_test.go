@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -52,11 +53,14 @@ func TestLeaderRunsOnOneHostAtATime(t *testing.T) {
 	require.Empty(t, queue(t, s, "/lock"))
 }
 
+// failsTwice is a CMD that counts its runs in the file $0. The third one stays, so that it is known what a signal meets.
+const failsTwice = `n=$(cat "$0" 2>/dev/null || echo 0); echo $((n+1)) >"$0"; echo run; [ $n -lt 2 ] && exit 3; while :; do sleep 0.05; done`
+
 // When CMD ends leadership goes to the next, and comes back when that one ends.
 func TestLeaderRestartsCmdAfterThePause(t *testing.T) {
 	t.Parallel()
 	servers := sharedServers(t)
-	z := onServers(t, servers, "leader", "-backoff", "50ms", "-backoff-max", "1m", "/lock", "--", "sh", "-c", "echo run; exit 3")
+	z := onServers(t, servers, "leader", "-backoff", "50ms", "-backoff-max", "1m", "/lock", "--", "sh", "-c", failsTwice, filepath.Join(t.TempDir(), "runs"))
 	require.NoError(t, z.Start())
 	eventually(t, 30*time.Second, "three runs", func() bool { return strings.Count(z.stdout.String(), "run\n") == 3 })
 	require.NoError(t, z.Process.Signal(syscall.SIGTERM))
@@ -122,7 +126,7 @@ func TestLeaderThatIsLostLeadsAgain(t *testing.T) {
 // A hang-up is CMD's to understand; one that it dies of was meant for zklock, too.
 func TestLeaderAndHangUp(t *testing.T) {
 	t.Parallel()
-	z := onServers(t, sharedServers(t), "leader", "/lock", "--", "sh", "-c", `trap 'echo reads its configuration again; trap - HUP' HUP; echo begun; while :; do sleep 0.05; done`)
+	z := onServers(t, sharedServers(t), "leader", "/lock", "--", "sh", "-c", `trap 'trap - HUP; echo reads its configuration again' HUP; echo begun; while :; do sleep 0.05; done`)
 	require.NoError(t, z.Start())
 	z.find(t, "begun")
 	require.NoError(t, z.Process.Signal(syscall.SIGHUP))

@@ -165,7 +165,7 @@ func TestDemoEndsThoughAWorkerIsStuck(t *testing.T) {
 // goes on, and does not take this for a broken lock.
 func TestPausedHolderIsToldAndGoesOn(t *testing.T) {
 	t.Parallel()
-	z := newZklock(t, "demo", "-servers", sharedServers(t), "-timeout", "1s", "-hold", "1s", "-rounds", "2")
+	z := newZklock(t, "demo", "-servers", sharedServers(t), "-timeout", "1s", "-hold", "2s", "-rounds", "2")
 	require.NoError(t, z.Start())
 	name := z.find(t, `(worker-\d)  HOLDS`)[1]
 	pid := z.worker(t, name)

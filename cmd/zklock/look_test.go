@@ -99,6 +99,10 @@ func TestStatusOfASemaphore(t *testing.T) {
 	s := observer(t, servers)
 	_, err := zkrecipes.NewSemaphore(s, "/lock", 2, zkrecipes.WithOwner("a")).Acquire(within(t, 20*time.Second), 2)
 	require.NoError(t, err)
+	eventually(t, 20*time.Second, "two holders", func() bool { // who has permits leaves the queue for them afterwards
+		ps := queue(t, s, "/lock")
+		return len(ps) == 2 && len(ps.Holders()) == 2
+	})
 	z := onServers(t, servers, "status", "/lock")
 	require.Equal(t, exitOK, z.run(t))
 	require.Regexp(t, `(?m)^0    holds  shared  a  .*  /lock/leases/_c_`, z.stdout.String())

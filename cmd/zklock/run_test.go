@@ -77,9 +77,11 @@ func TestRunHoldsTheLockWhileCmdRuns(t *testing.T) {
 			z.Env = append(z.Env, "ZKLOCK_TOKEN=of an outer zklock")
 			require.NoError(t, z.Start())
 			found := z.find(t, `token=(\d+) owner=(.+) path=/lock\.\n`)
-			ps := queue(t, s, "/lock")
-			require.Len(t, ps, 1)
-			require.True(t, ps[0].Holding)
+			var ps zkrecipes.Participants
+			eventually(t, 20*time.Second, "one holder", func() bool { // who has a permit leaves the queue for it afterwards
+				ps = queue(t, s, "/lock")
+				return len(ps) == 1 && ps[0].Holding
+			})
 			var token int64
 			for _, r := range found[1] {
 				token = 10*token + int64(r-'0')
@@ -146,8 +148,9 @@ func TestRunDoesNotHaveTheLock(t *testing.T) {
 	}{
 		{"try", []string{"-try"}, exitHeld},
 		{"a reader tries", []string{"-try", "-shared"}, exitHeld},
-		{"timeout", []string{"-timeout", "300ms"}, exitTimeout},
-		{"a reader in time", []string{"-timeout", "300ms", "-shared"}, exitTimeout},
+		// The time for the connection is in it, too.
+		{"timeout", []string{"-timeout", "3s"}, exitTimeout},
+		{"a reader in time", []string{"-timeout", "3s", "-shared"}, exitTimeout},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -168,7 +171,8 @@ func TestRunDoesNotHaveTheLock(t *testing.T) {
 func TestRunWithoutAServer(t *testing.T) {
 	t.Parallel()
 	for _, flags := range [][]string{nil, {"-try"}} {
-		z := onServers(t, "127.0.0.1:1", append(append([]string{"run", "-timeout", "200ms"}, flags...), "/lock", "--", "echo", "ran")...)
+		// Long enough for an attempt to fail: of one that goes on there is nothing to tell.
+		z := onServers(t, "127.0.0.1:1", append(append([]string{"run", "-timeout", "2s"}, flags...), "/lock", "--", "echo", "ran")...)
 		require.Equal(t, exitNoConnection, z.run(t))
 		require.Empty(t, z.stdout.String())
 		require.Contains(t, z.stderr.String(), "127.0.0.1:1")

@@ -15,7 +15,7 @@ import (
 func TestAPausedProcess(t *testing.T) {
 	servers := program.Servers(t)
 	_, file, state := newDB(t)
-	paused := program.Start(t, "-servers", servers, "-db", file, "-session-timeout", "2s", "-think", "1s", "acme", "7")
+	paused := program.Start(t, "-servers", servers, "-db", file, "-session-timeout", "2s", "-think", "3s", "acme", "7")
 	paused.Find("the balance is 0, token")
 	paused.Signal(syscall.SIGSTOP)
 	if other := program.Start(t, "-servers", servers, "-db", file, "acme", "50"); other.Exit() != 0 {
