@@ -53,6 +53,13 @@ func (p *Proxy) Lost() (d Direction) {
 	return d
 }
 
+// HoldFaults keeps black holes and stalls from being opened and healed until
+// release.
+func (p *Proxy) HoldFaults() (release func()) {
+	p.faults.Lock()
+	return p.faults.Unlock
+}
+
 func Outside(addr string) *Ensemble { return outside([]string{addr}) }
 
 var OutsideAddrs = outsideAddrs
