@@ -411,10 +411,10 @@ func TestTimeoutIsTheNegotiatedOne(t *testing.T) {
 // A black hole between client and server: the lease ends by the clock, though not a byte says that anything is wrong, and before the server ends the
 // session. When only the way back is lost, the server goes on hearing of the client and ends nothing.
 func TestLeaseEndsInABlackHole(t *testing.T) {
-	const timeout = time.Second
 	for _, d := range []zktest.Direction{zktest.ToServer, zktest.ToClient, zktest.Both} {
 		t.Run(d.String(), func(t *testing.T) {
-			e, r, p := connectShared(t, Config{Timeout: timeout})
+			t.Parallel()
+			e, r, p := connectShared(t, Config{})
 			other, _, _ := connectShared(t, Config{Timeout: 10 * time.Second})
 			session := e.Epoch().Session
 			path := newPath(t)
@@ -433,14 +433,14 @@ func TestLeaseEndsInABlackHole(t *testing.T) {
 				do(t, other, func(c Conn) (err error) { ok, _, err = c.Exists(path); return err })
 				return !ok
 			}
-			eventually(t, 4*timeout, "the clock runs out", func() bool {
+			eventually(t, 4*testTimeout, "the clock runs out", func() bool {
 				if gone() { // asked before the other: what is not over yet may not have gone
 					require.LessOrEqual(t, e.Left(session), time.Duration(0), "gone at the server, and the lease goes on")
 				}
 				return told()
 			})
 			if d != zktest.ToClient {
-				eventually(t, 4*timeout, "the server ends the session", gone)
+				eventually(t, 4*testTimeout, "the server ends the session", gone)
 			}
 		})
 	}
