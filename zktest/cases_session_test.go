@@ -1,17 +1,29 @@
 package zktest
 
-import "bytes"
+import (
+	"bytes"
+	"time"
+)
 
-// shortly opens a session that ends soon: in the shortest time that a server grants.
-func (d *dialogue) shortly(name string) *rawConn {
-	return d.connect(name, 0, int64(0), 1, int64(0), make([]byte, 16), false)
+// shortly opens a session that ends soon: in the shortest time that a server grants, which is 400 ms. soon says whether what has to be done before is.
+func (d *dialogue) shortly(name string) (s *rawConn, soon func()) {
+	soon = d.within(300 * time.Millisecond)
+	return d.connect(name, 0, int64(0), 1, int64(0), make([]byte, 16), false), soon
+}
+
+// within returns what notes that the dialogue is late if more time has passed.
+func (d *dialogue) within(limit time.Duration) (soon func()) {
+	began := time.Now()
+	return func() { d.late = d.late || time.Since(began) > limit }
 }
 
 var sessionScenarios = []scenario{
 	{"what a first frame may ask", func(d *dialogue, a, b *rawConn) {
 		fresh := make([]byte, 16)
 		for _, timeout := range []int{0, -1, 1, 399, 400, 401, 1000, 59999, 60000, 60001, 1<<31 - 1, -1 << 31} {
-			d.connect("t", 0, int64(0), timeout, int64(0), fresh, false)
+			soon := d.within(300 * time.Millisecond)
+			d.connect("t", 0, int64(0), timeout, int64(0), fresh, false).end() // one that expired meanwhile would be a transaction among others'
+			soon()
 		}
 		for _, args := range [][]any{
 			{0, int64(0), 5000, int64(0), fresh}, // an old client
@@ -39,7 +51,7 @@ var sessionScenarios = []scenario{
 	}},
 	{"back with a session", func(d *dialogue, a, b *rawConn) {
 		a.call(OpCreate, "/m", []byte("x"), open, 1)
-		for _, timeout := range []int{400, 30000} {
+		for _, timeout := range []int{4000, 30000} {
 			r := d.connect("a", 0, int64(0), timeout, a.id, a.passwd, false)
 			a.ended()
 			r.call(OpExists, "/m", false)
@@ -98,29 +110,33 @@ var sessionScenarios = []scenario{
 			func(r *rawConn) { r.call(OpExists, "/m/e", true) }, func(r *rawConn) { r.call(OpGetData, "/m/e", true) }, func(r *rawConn) { r.call(OpGetChildren, "/m", true) },
 			func(r *rawConn) { r.call(OpGetChildren, "/m/e", true) },
 		} {
-			s := d.shortly("s")
+			s, soon := d.shortly("s")
 			s.call(OpCreate, "/m/e", []byte("x"), open, 1)
 			watch(a) // a watch of its own might be told, and might not: its connection is ended
 			b.call(OpPing)
+			soon()
 			b.await()
 			a.call(OpPing)
 			s.ended()
 			a.call(OpGetChildren2, "/m", false)
 			d.open("late", s.id, s.passwd, 0).ended()
 		}
-		s := d.shortly("s")
+		s, soon := d.shortly("s")
 		s.call(OpCreate, "/m/e", []byte("x"), open, 1)
 		b.call(OpPing)
+		soon()
 		s.c.Close() // nor does it matter whether there is a connection
 		b.await()
 		d.open("late", s.id, s.passwd, 0).ended()
-		s = d.shortly("s")
+		s, soon = d.shortly("s")
 		s.call(OpCreate, "/m/e", []byte("x"), open, 1)
 		b.call(OpPing)
 		s = d.open("longer", s.id, s.passwd, 0) // with 30 s from now on
-		c := d.shortly("c")
+		soon()
+		c, soon := d.shortly("c")
 		c.call(OpCreate, "/m/c", []byte("x"), open, 1)
 		b.call(OpPing)
+		soon()
 		b.await() // c's
 		s.call(OpExists, "/m/e", false)
 		s.call(OpClose)
@@ -165,17 +181,20 @@ var sessionScenarios = []scenario{
 		a.call(OpCreateContainer, "/m/box/in", []byte("x"), open, 4)
 		a.call(OpCreate, "/m/box/in/x", []byte("x"), open, 1)
 		a.call(OpExists, "/m/box/in", false)
+		a.call(OpCreate, "/m/box/keep", []byte("x"), open, 0) // until the box is watched
 		b.call(OpExists, "/m/box/in", true)
 		a.call(OpDelete, "/m/box/in/x", -1)
 		b.await()
 		b.call(OpExists, "/m/box", true)
+		a.call(OpDelete, "/m/box/keep", -1)
 		b.await()
 		a.call(OpGetChildren2, "/m", false)
-		a.call(OpCreateTTL, "/m/kept", []byte("x"), open, 5, int64(1))
-		a.call(OpCreate, "/m/kept/x", []byte("x"), open, 0)
+		a.multi(in(OpCreateTTL, "/m/kept", []byte("x"), open, 5, int64(1)), in(OpCreate, "/m/kept/x", []byte("x"), open, 0)) // alone it might be gone already
 		a.call(OpCreateTTL, "/m/long", []byte("x"), open, 5, int64(100000))
-		a.call(OpCreateTTL, "/m/short", []byte("x"), open, 6, int64(1))
+		soon := d.within(1900 * time.Millisecond)
+		a.call(OpCreateTTL, "/m/short", []byte("x"), open, 6, int64(2000))
 		b.call(OpExists, "/m/short0000000004", true)
+		soon()
 		b.await()
 		a.call(OpGetChildren2, "/m", false)
 		b.call(OpExists, "/m/kept", true)

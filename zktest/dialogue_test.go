@@ -22,6 +22,7 @@ type dialogue struct {
 	over  map[int64]bool // sessions that are closed
 	lines []string
 	conns []*rawConn
+	late  bool // something may have ended before it was made use of
 
 	anyOrder bool          // of the entries of an ACL
 	patience time.Duration // with a server that does not answer, 10 s for 0

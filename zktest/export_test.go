@@ -42,6 +42,24 @@ func (e *Ensemble) Dir() string { return e.dir }
 // Links is how many connections the proxy has.
 func (p *Proxy) Links() int { return len(p.present()) }
 
+// Lost is the directions in which the proxy's connections have lost something in
+// a black hole.
+func (p *Proxy) Lost() (d Direction) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		d |= l.lost
+	}
+	return d
+}
+
+// HoldFaults keeps black holes and stalls from being opened and healed until
+// release.
+func (p *Proxy) HoldFaults() (release func()) {
+	p.faults.Lock()
+	return p.faults.Unlock
+}
+
 func Outside(addr string) *Ensemble { return outside([]string{addr}) }
 
 var OutsideAddrs = outsideAddrs

@@ -24,11 +24,8 @@ func (ln *line) forwardRequest(raw []byte) bool {
 	p.rules.match(&f, func(a Action) {
 		act = a
 		rec.Time = time.Now()
-		switch a.kind {
-		case actCutBefore:
+		if a.kind == actCutBefore {
 			rec.Fate = FateCutBefore
-		case actHoleBefore:
-			rec.Fate = FateSwallowed
 		}
 		p.journal.request(rec)
 	})
@@ -37,7 +34,9 @@ func (ln *line) forwardRequest(raw []byte) bool {
 		l.close(true)
 		return false
 	case actHoleBefore:
+		// Who sees the fate may heal the hole: that must be there before.
 		p.blackHole(Both, l, ToServer)
+		p.journal.fate(rec, FateSwallowed)
 		return true
 	case actHoldRequest:
 		if !act.gate.pass(l.done) {
@@ -121,8 +120,8 @@ func (ln *line) deliver(raw []byte, f Frame, act Action, rec *Record) bool {
 		l.close(true)
 		return false
 	case actHoleAfter:
+		p.blackHole(Both, l, ToClient) // before its fate is seen, as above
 		p.journal.fate(rec, FateReplyLost)
-		p.blackHole(Both, l, ToClient)
 		return true
 	case actDropReply:
 		p.journal.fate(rec, FateReplyLost)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"net"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -151,24 +152,83 @@ func TestCut(t *testing.T) {
 
 func TestFlap(t *testing.T) {
 	t.Parallel()
+	for _, gap := range []time.Duration{250 * time.Millisecond, time.Second, 4 * time.Second} {
+		if flap(t, gap) {
+			return
+		}
+	}
+	t.Fatal("no connection is ever there before the next cut")
+}
+
+// flap has a connection hit by each of three cuts. It returns false when one was not there before the next cut was due, which shows nothing.
+func flap(t *testing.T, gap time.Duration) bool {
 	r := newRig(t)
-	const gap = 250 * time.Millisecond
+	defer r.p.Close()
 	c, s := r.connect()
-	done := make(chan time.Duration)
+	done := make(chan time.Duration, 1)
 	began := time.Now()
 	go func() {
 		r.p.Flap(3, gap)
 		done <- time.Since(began)
 	}()
-	for range 3 {
+	for n := range 3 {
 		c.expectReset()
 		s.expectReset()
-		c, s = r.connect()
+		if n == 2 {
+			break
+		}
+		var err error
+		c, s, err = r.reconnect()
+		if time.Since(began) >= time.Duration(n+1)*gap {
+			return false
+		}
+		require.NoError(t, err)
 	}
-	took := <-done
-	require.GreaterOrEqual(t, took, 2*gap)
-	require.Less(t, took, 3*gap, "it waits after the last cut")
+	require.GreaterOrEqual(t, <-done, 2*gap)
+	c, s = r.connect()
 	ask(c, s, 1, zktest.OpExists, "/a")
+
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		r.p.Flap(1, time.Hour)
+	}()
+	c.expectReset()
+	s.expectReset()
+	select {
+	case <-returned:
+	case <-time.After(patience):
+		t.Fatal("it waits after the last cut")
+	}
+	return true
+}
+
+// reconnect is connect for a connection that may be cut meanwhile.
+func (r *rig) reconnect() (c, s *end, err error) {
+	conn, err := net.Dial("tcp4", r.p.Addr())
+	if err != nil {
+		return nil, nil, err
+	}
+	c = newEnd(r.t, conn)
+	if err := r.l.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, nil, err
+	}
+	if conn, err = r.l.Accept(); err != nil {
+		return nil, nil, err
+	}
+	s = newEnd(r.t, conn)
+	for _, f := range []struct {
+		from, to *end
+		frame    []byte
+	}{{c, s, connectFrame(0x1234)}, {s, c, connectReply(0x1234, 4000)}} {
+		if _, err := f.from.Write(framed(f.frame)); err != nil {
+			return nil, nil, err
+		}
+		if _, err := f.to.read(patience); err != nil {
+			return nil, nil, err
+		}
+	}
+	return c, s, nil
 }
 
 func TestRefuse(t *testing.T) {
@@ -266,6 +326,7 @@ func TestBlackHole(t *testing.T) {
 		r.p.BlackHole(zktest.Both)
 		require.NoError(t, c.CloseWrite())
 		require.NoError(t, s.CloseWrite())
+		eventually(t, "both swallowed", func() bool { return r.p.Lost() == zktest.Both })
 		c.expectSilence()
 		s.expectSilence()
 		r.p.BlackHole(zktest.None)

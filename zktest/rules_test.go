@@ -2,6 +2,7 @@ package zktest_test
 
 import (
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -145,6 +146,40 @@ func TestBlackHoleAfter(t *testing.T) {
 	awaitFates(t, r.p, zktest.FateReplyLost, zktest.FateReplyLost, zktest.FateSwallowed)
 	c.expectSilence()
 	s.expectSilence()
+}
+
+// TestFateIsSeenAfterTheHole checks that a black hole is there when a fate says
+// so: whoever heals it then has healed it.
+func TestFateIsSeenAfterTheHole(t *testing.T) {
+	for name, c := range map[string]struct {
+		do           zktest.Action
+		before, then zktest.Fate
+	}{
+		"before": {zktest.BlackHoleBefore(), zktest.FateWaiting, zktest.FateSwallowed},
+		"after":  {zktest.BlackHoleAfter(), zktest.FateForwarded, zktest.FateReplyLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			c1, s1 := r.connect()
+			r.on(zktest.MatchOp(zktest.OpCreate), c.do)
+			release := sync.OnceFunc(r.p.HoldFaults())
+			defer release()
+			c1.send(request(1, zktest.OpCreate, "/a"))
+			if c.before == zktest.FateForwarded {
+				s1.frame()
+				s1.send(reply(1, 0))
+				eventually(t, "answered", func() bool { return requests(r.p)[0].Answered })
+			}
+			awaitFates(t, r.p, c.before)
+			c1.expectSilence()
+			awaitFates(t, r.p, c.before)
+			release()
+			awaitFates(t, r.p, c.then)
+			r.p.BlackHole(zktest.None)
+			c1.expectReset()
+			s1.expectReset()
+		})
+	}
 }
 
 // TestCutEndsActions checks that a connection which Cut has ended does not open

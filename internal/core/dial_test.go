@@ -281,7 +281,7 @@ func TestNamesAreResolvedAnew(t *testing.T) {
 	s := newServerList([]string{net.JoinHostPort("zk.test", closed)})
 	tried := make(map[string]int)
 	for range 6 {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		_, err := s.dialOne(ctx, "tcp", s.names[0])
 		cancel()
 		var op *net.OpError

@@ -509,6 +509,10 @@ func TestHubUnderChurn(t *testing.T) {
 			p.Cut()
 		}
 	}
+	eventually(t, 10*time.Second, "it is back from the last cut", func() bool {
+		_, err := e.Do(within(t, 5*time.Second), func(c Conn) error { _, err := c.Sync("/"); return err })
+		return err == nil && e.Ready()
+	})
 	for i := range 4 { // outstanding watches go with their events
 		path := fmt.Sprintf("%s/%d", dir, i)
 		mk(t, e, path+"/c", "")

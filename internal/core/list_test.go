@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -42,7 +43,7 @@ func goList(ctx context.Context, e *Engine, dir string) <-chan listed {
 // Whoever asks while a list is under way gets the next one, which is sent after all of them have asked: it shows what was made before they did, which the
 // one under way does not.
 func TestListsAreSharedByThoseWhoAskedBeforeTheyWereSent(t *testing.T) {
-	e, _, p := connectShared(t, Config{})
+	e, _, p := connectShared(t, Config{Timeout: 10 * time.Second})
 	dir := newPath(t)
 	mk(t, e, dir, "")
 	ctx := within(t, 20*time.Second)
@@ -87,9 +88,30 @@ func TestListsAreSharedByThoseWhoAskedBeforeTheyWereSent(t *testing.T) {
 	require.Empty(t, e.lists.m)
 }
 
+// A listConn tells when the request for a list is written to it.
+type listConn struct {
+	net.Conn
+	sent func()
+}
+
+func (c listConn) Write(b []byte) (int, error) {
+	if len(b) >= 12 && b[11] == opGetChildren2 {
+		defer c.sent()
+	}
+	return c.Conn.Write(b)
+}
+
 // What was on its way out is as of before the list was sent, not of when it was answered.
 func TestListKnowsWhatWasLeavingBeforeIt(t *testing.T) {
-	e, _, p := connectShared(t, Config{})
+	sent := make(chan struct{})
+	tell := sync.OnceFunc(func() { close(sent) })
+	e, _, p := connectShared(t, Config{Timeout: 10 * time.Second, Dialer: func(network, addr string, d time.Duration) (net.Conn, error) {
+		c, err := net.DialTimeout(network, addr, d)
+		if err != nil {
+			return nil, err
+		}
+		return listConn{c, tell}, nil
+	}})
 	dir := newPath(t)
 	mk(t, e, dir, "")
 	mk(t, e, dir+"/x", "")
@@ -105,7 +127,11 @@ func TestListKnowsWhatWasLeavingBeforeIt(t *testing.T) {
 	x := e.Remove(dir+"/x", 0)
 	<-deleting.Reached() // the list waits behind it
 	first := goList(ctx, e, dir)
-	eventually(t, 10*time.Second, "the list is sent", func() bool { return e.lists.callers(dir) == 0 && len(e.slots) >= 2 })
+	select {
+	case <-sent: // and so it knows what is leaving
+	case <-time.After(10 * time.Second):
+		t.Fatal("the list is not sent")
+	}
 	y := e.Remove(dir+"/y", 0)
 	deleting.Open()
 	l := <-first
@@ -118,7 +144,7 @@ func TestListKnowsWhatWasLeavingBeforeIt(t *testing.T) {
 
 // Whose ctx ends does not wait for the answer. When it was to send the list, the others do; the last one takes it along.
 func TestListOfCallersWhoLeave(t *testing.T) {
-	e, _, p := connectShared(t, Config{})
+	e, _, p := connectShared(t, Config{Timeout: 10 * time.Second})
 	dir := newPath(t)
 	mk(t, e, dir, "")
 	p.Refuse(true)

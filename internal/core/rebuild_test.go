@@ -154,12 +154,14 @@ func TestNoClientIsMadeAfterClose(t *testing.T) {
 // The data of a real server is set back while a client has a session: the client reconnects in an endless loop.
 func TestServerSetBack(t *testing.T) {
 	ens := zktest.Start(t)
-	timeout := 800 * time.Millisecond
-	e, r := connect(t, Config{Servers: ens.Addrs(), Timeout: timeout})
-	first := e.Epoch()
+	other, _ := connect(t, Config{Servers: ens.Addrs(), Timeout: 10 * time.Second})
 	for i := range 20 { // transactions for the new server to be behind of
-		mk(t, e, fmt.Sprintf("/n%d", i), "")
+		mk(t, other, fmt.Sprintf("/n%d", i), "")
 	}
+	require.NoError(t, closeWithin(other, 10*time.Second))
+	timeout := 2 * time.Second
+	e, r := connect(t, Config{Servers: ens.Addrs(), Timeout: timeout})
+	first := do(t, e, func(c Conn) error { _, err := c.Sync("/"); return err }).After // the client has heard how far the server is
 	s := ens.Server(0)
 	require.NoError(t, s.Stop())
 	require.NoError(t, s.Wipe())

@@ -56,7 +56,7 @@ func TestTokenIsTheCzxid(t *testing.T) {
 
 // The list is under way before the create is answered, and behind it: one round trip for both.
 func TestListFollowsTheCreateWithoutWaiting(t *testing.T) {
-	e, _, p := connectShared(t, Config{})
+	e, _, p := connectShared(t, Config{Timeout: 10 * time.Second})
 	dir := newPath(t)
 	mk(t, e, dir, "")
 	p.ResetCounters()
