@@ -25,7 +25,9 @@ func (p *Proxy) Session() (id int64, passwd []byte, timeout time.Duration) {
 // Expire ends the session of [Proxy.Session] on the server, past the proxy: a
 // second connection to the target attaches to it and closes it, then its
 // ephemeral nodes are gone. The server drops the client's connection soon after
-// and the client learns at its next connect that the session has expired.
+// and the client learns at its next connect that the session has expired. A
+// client that connects meanwhile waits until then: it could push the second
+// connection aside, and keep its session.
 //
 // A session that is gone already is no error. Without a session the error is
 // [ErrNoSession].
@@ -37,11 +39,21 @@ func (p *Proxy) Expire(ctx context.Context) error {
 	p.mu.Lock()
 	target := p.target
 	p.mu.Unlock()
-	if err := closeSession(ctx, target, s); err != nil {
+	gate := NewGate()
+	defer gate.Open()
+	defer p.OnRequest(Rule{Match: MatchOp(OpConnect), Do: HoldRequest(gate)})()
+	err := closeSession(ctx, target, s)
+	// Clients that had passed the proxy already may come in between, once each.
+	for tries := 0; errors.Is(err, errNoReply) && ctx.Err() == nil && tries < 10; tries++ {
+		err = closeSession(ctx, target, s)
+	}
+	if err != nil {
 		return fmt.Errorf("zktest: expire session %#x at %s: %w", s.id, target, err)
 	}
 	return nil
 }
+
+var errNoReply = errors.New("no reply")
 
 // probe opens a session and closes it.
 func probe(ctx context.Context, addr string) error {
@@ -70,7 +82,7 @@ func closeSession(ctx context.Context, addr string, s session) (err error) {
 	}
 	reply, err := readFrame(r)
 	if err != nil {
-		return fmt.Errorf("no reply to the connect: %w", err)
+		return fmt.Errorf("%w to the connect: %w", errNoReply, err)
 	}
 	granted, ok := parseConnectReply(reply[4:])
 	if !ok {
@@ -90,7 +102,7 @@ func closeSession(ctx context.Context, addr string, s session) (err error) {
 	for {
 		reply, err := readFrame(r)
 		if err != nil {
-			return fmt.Errorf("no reply to the close: %w", err)
+			return fmt.Errorf("%w to the close: %w", errNoReply, err)
 		}
 		switch f := parseReply(reply[4:]); {
 		case f.Xid != xid || f.Op == OpEvent:
