@@ -3,6 +3,7 @@ package zkrecipes
 import (
 	"context"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,6 +67,12 @@ func TestNewSessionNeedsNoServer(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, s.ID())
 		require.Equal(t, StateSuspended, s.State())
+		if w == tracked {
+			eventually(t, 5*time.Second, "it is refused", func() bool {
+				err := s.engine.DialError()
+				return err != nil && strings.Contains(err.Error(), "refused")
+			})
+		}
 		_, err = NewMutex(s, newPath(t)).TryLock(within(t, 200*time.Millisecond))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, ErrNoConnection)

@@ -115,7 +115,7 @@ func TestBarrierTooLargeWithItsPath(t *testing.T) {
 	s := dialShared(t)
 	conn := s.engine.Epoch()
 	b := NewBarrier(s, newPath(t)+"/"+strings.Repeat("x", 600)+"/barrier", WithData(make([]byte, 1<<20-1<<10)))
-	require.ErrorIs(t, b.Set(within(t, time.Second)), ErrInvalid)
+	require.ErrorIs(t, b.Set(within(t, 20*time.Second)), ErrInvalid)
 	require.Equal(t, conn, s.engine.Epoch())
 }
 

@@ -138,6 +138,7 @@ func TestBarrierWaitEnds(t *testing.T) {
 	require.LessOrEqual(t, server.watches(t), 1)
 	require.LessOrEqual(t, s.engine.Watched(), 1)
 	require.NoError(t, server.stop())
+	eventually(t, 5*time.Second, "the Session has noticed", func() bool { return s.State() != StateConnected })
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 100*time.Millisecond, errImpatient)
 	defer cancel()
 	began := time.Now()

@@ -128,7 +128,7 @@ func TestDoubleBarrierWhoseDirectoryIsFull(t *testing.T) {
 	require.NoError(t, err)
 	s := dialShared(t)
 	conn := s.engine.Epoch()
-	err = NewDoubleBarrier(s, path, 1).Enter(within(t, time.Second))
+	err = NewDoubleBarrier(s, path, 1).Enter(within(t, 20*time.Second))
 	require.ErrorIs(t, err, ErrInvalid)
 	require.ErrorContains(t, err, path)
 	require.Equal(t, conn, s.engine.Epoch())

@@ -72,7 +72,7 @@ func newCrowd(t testing.TB, kind string, n int) *crowd {
 	for i := range n {
 		all = append(all, partake(t, kind, c.sessions[i%len(c.sessions)], c.path, WithOwner(Owner(fmt.Sprint(i)))))
 	}
-	waitingFor(t, c.path, n)
+	eventually(t, 60*time.Second, "all take part", func() bool { return len(children(t, look, c.path)) == n })
 	ps, err := all[0].spec.participants(within(t, 30*time.Second))
 	require.NoError(t, err)
 	for _, p := range all {
