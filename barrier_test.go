@@ -207,7 +207,7 @@ func TestBarrierChangesOnce(t *testing.T) {
 	forEachWay(t, func(t testing.TB) {
 		ctx := within(t, 60*time.Second)
 		rival := NewBarrier(dialShared(t), newPath(t))
-		s, p := dialProxy(t)
+		s, p := dialProxy(t, calm)
 		b := NewBarrier(s, rival.Path())
 		c := admin(t)
 		for _, set := range []bool{true, false} {
@@ -239,7 +239,7 @@ func TestBarrierChangeThatComesLate(t *testing.T) {
 	ctx := within(t, 30*time.Second)
 	c := admin(t)
 	for _, set := range []bool{true, false} {
-		s, p := dialProxy(t)
+		s, p := dialProxy(t, calm)
 		b := NewBarrier(s, newPath(t))
 		call := b.Remove
 		if set {

@@ -267,7 +267,7 @@ func noOrphanAfterABlackHole(t testing.TB) {
 		for _, hole := range []struct {
 			timeout, until time.Duration
 			loss           bool
-		}{{testTimeout, 0, false}, {3 * time.Second, 2300 * time.Millisecond, true}, {time.Second, 1500 * time.Millisecond, true}} {
+		}{{10 * time.Second, 0, false}, {3 * time.Second, 2300 * time.Millisecond, true}, {time.Second, 1500 * time.Millisecond, true}} {
 			for i := range 9 { // no call makes more requests
 				if i%2 == 1 && rounds(t, 2) == 1 {
 					continue

@@ -57,11 +57,11 @@ func TestDoubleBarrier(t *testing.T) {
 	forEachWay(t, func(t testing.TB) {
 		for _, shared := range []bool{true, false} {
 			path, c, ctx := newPath(t)+"/deeper", admin(t), within(t, 30*time.Second)
-			s := dialShared(t)
+			s := dialShared(t, calm)
 			var bs []*DoubleBarrier
 			for i := range 5 {
 				if !shared {
-					s = dialShared(t)
+					s = dialShared(t, calm)
 				}
 				bs = append(bs, NewDoubleBarrier(s, path, 5, WithOwner(Owner(fmt.Sprint("member ", i)))))
 				require.Equal(t, path, bs[i].Path())
@@ -114,7 +114,7 @@ func TestDoubleBarrierTakesMore(t *testing.T) {
 	path, c := newPath(t), admin(t)
 	var bs []*DoubleBarrier
 	for range 6 {
-		bs = append(bs, NewDoubleBarrier(dialShared(t), path, 3))
+		bs = append(bs, NewDoubleBarrier(dialShared(t, calm), path, 3))
 	}
 	for range 3 {
 		enterAll(t, bs[:4]...)

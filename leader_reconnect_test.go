@@ -243,7 +243,7 @@ func TestPredecessorGoesBeforeItIsWatched(t *testing.T) {
 // session, and lead runs once.
 func TestEightExpiriesWhileLeadIsSlow(t *testing.T) {
 	t.Parallel()
-	s, p := dialProxy(t)
+	s, p := dialProxy(t, calm)
 	path, c := newPath(t), admin(t)
 	var running, most, called atomic.Int64
 	e := NewLeaderSelector(s, path)

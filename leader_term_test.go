@@ -92,7 +92,7 @@ func TestLeadIsNotCalledWithoutLeadership(t *testing.T) {
 					opts = append(opts, WithoutRequeue())
 				}
 				var s *Session
-				s, p = dialProxy(t, WithTrace(trace))
+				s, p = dialProxy(t, calm, WithTrace(trace))
 				enough := errors.New("enough")
 				err := NewLeaderSelector(s, newPath(t), opts...).Run(ctx, func(ctx context.Context) error {
 					l, _ := LeaseFromContext(ctx)
