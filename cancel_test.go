@@ -32,7 +32,7 @@ func noOrphanWhenCancelledAtAnyRequest(t testing.TB) {
 			for _, how := range []string{"answered", "before", "after", "reply held", "hole"} {
 				for i := range 9 {
 					ss.add(fmt.Sprintf("%s, %s, %s %d", name, where, how, i), func(t testing.TB) {
-						r := w.newRun(t, testTimeout)
+						r := w.newRun(t, 10*time.Second)
 						var theirs *Lease
 						var live []string
 						switch where {
@@ -146,7 +146,7 @@ func waiterThatEndsWithAnErrorLeavesNothing(t testing.TB) {
 		{"create, system error, although it was made", create, systemError, nil, "system error", false},
 	} {
 		subtest(t, c.name, func(t testing.TB) {
-			r := w.newRun(t, testTimeout)
+			r := w.newRun(t, 10*time.Second)
 			r.strangers()
 			theirs := r.rivalHolds()
 			if c.wakes { // a write may leave a read behind, so that its end is no grant without a list

@@ -42,7 +42,7 @@ func retriedCreateLeavesOneZnode(t testing.TB) {
 		{2, 2, 3},
 	} {
 		subtest(t, fmt.Sprintf("%d replies lost, %d not found", c.lost, c.hidden), func(t testing.TB) {
-			r := w.newRun(t, testTimeout)
+			r := w.newRun(t, 10*time.Second)
 			r.strangers()
 			create := zktest.MatchPath(zktest.OpCreate, r.path+"/")
 			r.p.OnRequest(zktest.Rule{Match: create, Times: c.lost, Do: zktest.CutAfter()})
@@ -87,7 +87,7 @@ func TestCreateThatIsNeverAnsweredEnds(t *testing.T) {
 }
 
 func createThatIsNeverAnsweredEnds(t testing.TB) {
-	r := newCutWorld(t).newRun(t, testTimeout)
+	r := newCutWorld(t).newRun(t, 10*time.Second)
 	remove := r.p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpCreate, r.path+"/"), Do: zktest.CutBefore()})
 	_, err := r.m.Lock(within(t, 10*time.Second))
 	require.ErrorContains(t, err, "times running")

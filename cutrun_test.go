@@ -108,16 +108,33 @@ func ops(rs []zktest.Record) string {
 // exactly waits until the directory holds these znodes and the fixed ones, and nothing else.
 func (r *cutRun) exactly(nodes ...string) {
 	r.Helper()
+	r.exactlyOr(func() bool { return false }, nodes...)
+}
+
+// exactlyOrLost is exactly for the znode of a lease; it waits no longer than that is held.
+func (r *cutRun) exactlyOrLost(l *Lease) {
+	r.Helper()
+	if r.alive(l) {
+		r.exactlyOr(func() bool { return !r.alive(l) }, l.Node())
+	}
+}
+
+func (r *cutRun) exactlyOr(or func() bool, nodes ...string) {
+	r.Helper()
+	limit := 3 * time.Second
+	if r.loss {
+		limit = 10 * time.Second // a znode may go with a session only, after its timeout
+	}
 	want := slices.Clone(r.fixed)
 	for _, n := range nodes {
 		want = append(want, strings.TrimPrefix(n, r.path+"/"))
 	}
 	slices.Sort(want)
 	var names []string
-	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(2 * time.Millisecond) { // a poll with a deadline
+	for deadline := time.Now().Add(limit); ; time.Sleep(2 * time.Millisecond) { // a poll with a deadline
 		names = children(r, r.admin, r.path)
 		slices.Sort(names)
-		if slices.Equal(names, want) {
+		if slices.Equal(names, want) || or() {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -142,9 +159,7 @@ func (r *cutRun) holding(l *Lease, err error) *Lease {
 	if r.alive(l) {
 		r.answered("the own znode is watched", zktest.OpGetData, l.Node(), func() bool { return r.loss && l.Err() != nil })
 	}
-	if r.alive(l) {
-		r.exactly(l.Node())
-	}
+	r.exactlyOrLost(l)
 	return l
 }
 

@@ -143,9 +143,7 @@ func calls() []call {
 				require.Equal(r, l.Token(), again.Token())
 				r.release(again)
 			}
-			if r.alive(l) {
-				r.exactly(l.Node())
-			}
+			r.exactlyOrLost(l)
 			r.release(l)
 		}, false},
 		{"Do", none, func(r *cutRun) {
@@ -214,8 +212,11 @@ func noOrphanWhateverIsCut(t testing.TB) {
 					r := start(t)
 					struck := r.breaks(faults...)
 					c.run(r)
-					if len(faults) == 1 && !strings.Contains(name, "handed over and cancelled") { // whose requests depend on which comes first
-						require.Equal(r, 1, struck(), "the fault did not strike: %s", ops(r.requests()))
+					// What depends on which comes first: the requests of a handover that is cancelled, and whether a list, the last one of all, is sent behind a
+					// create that is refused, since the parents are missing.
+					varies := strings.Contains(name, "handed over and cancelled") || c.parents && faults[0].at == n-1
+					if len(faults) == 1 && !varies {
+						eventually(r, 5*time.Second, "the fault strikes", func() bool { return struck() == 1 }) // it is noted after the server's answer
 					}
 					r.settled()
 				})
@@ -266,16 +267,16 @@ func noOrphanAfterABlackHole(t testing.TB) {
 		for _, hole := range []struct {
 			timeout, until time.Duration
 			loss           bool
-		}{{testTimeout, 0, false}, {3 * time.Second, 2300 * time.Millisecond, true}, {time.Second, 1500 * time.Millisecond, true}} {
+		}{{10 * time.Second, 0, false}, {3 * time.Second, 2300 * time.Millisecond, true}, {time.Second, 1500 * time.Millisecond, true}} {
 			for i := range 9 { // no call makes more requests
 				if i%2 == 1 && rounds(t, 2) == 1 {
 					continue
 				}
 				ss.add(fmt.Sprintf("%s, hole of %v after %d", c.name, hole.until, i), func(t testing.TB) {
 					r := w.newRun(t, hole.timeout)
+					r.loss = hole.loss // by then already: a session of a second may end on a machine that stands still
 					c.prepare(r)
 					r.begin()
-					r.loss = hole.loss
 					r.heals(hole.until, r.breaks(fault{i, "hole"}))
 					c.run(r)
 					r.settled()

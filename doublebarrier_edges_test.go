@@ -19,8 +19,8 @@ import (
 func TestDoubleBarrierLeaveSeesWhoComesLate(t *testing.T) {
 	t.Parallel()
 	path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
-	s, p := dialProxy(t)
-	a, b, late := NewDoubleBarrier(s, path, 2), NewDoubleBarrier(dialShared(t), path, 2), NewDoubleBarrier(dialShared(t), path, 2)
+	s, p := dialProxy(t, calm)
+	a, b, late := NewDoubleBarrier(s, path, 2), NewDoubleBarrier(dialShared(t, calm), path, 2), NewDoubleBarrier(dialShared(t, calm), path, 2)
 	for _, nth := range []int{0, 1} { // of the lists that Leave asks for
 		enterAll(t, a, b)
 		require.NoError(t, c.Delete(path+"/"+b.in.name(), -1))
@@ -92,6 +92,54 @@ func TestDoubleBarrierEnterSaysThatItDoesNotKnow(t *testing.T) {
 	eventually(t, 5*time.Second, "nothing is left", func() bool { return len(children(t, c, path)) == 0 })
 }
 
+// slowEnd is a ctx for whose end before is called first.
+type slowEnd struct {
+	context.Context
+	before func()
+}
+
+func (c slowEnd) Err() error {
+	err := c.Context.Err()
+	if err != nil {
+		c.before()
+	}
+	return err
+}
+
+// The same, and the znode has been removed before Enter gets to say how things stand: it does not say either that it was not there.
+func TestDoubleBarrierEnterDoesNotKnowWhatIsGone(t *testing.T) {
+	t.Parallel()
+	path, c := newPath(t), admin(t)
+	put(t, c, path)
+	s, p := dialProxy(t, calm)
+	a, b := NewDoubleBarrier(s, path, 2), NewDoubleBarrier(dialShared(t, calm), path, 2)
+	inTime := false
+	for lap := 0; lap < 20 && !inTime; lap++ {
+		gate := zktest.NewGate()
+		p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpCreate, path+"/"), Times: 1, Do: zktest.HoldReply(gate)})
+		over, cancel := context.WithCancel(context.Background())
+		ctx := slowEnd{over, func() {
+			for end := time.Now().Add(5 * time.Second); len(s.engine.Leaving(path)) > 0 && time.Now().Before(end); {
+				<-time.After(time.Millisecond)
+			}
+		}}
+		entered := goCall(func() error { return a.Enter(ctx) })
+		next(t, gate.Reached())
+		enterAll(t, b)
+		began := time.Now()
+		cancel()
+		p.Cut()
+		gate.Open()
+		err := next(t, entered)
+		inTime = time.Since(began) < withdrawal // or else it says so for want of an answer
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "not known")
+		leaveAll(t, b)
+		eventually(t, 5*time.Second, "nothing is left", func() bool { return len(children(t, c, path)) == 0 })
+	}
+	require.True(t, inTime)
+}
+
 // The barrier opens with a member that is about to withdraw, and the answer to its withdrawal is lost: it is inside all the same, since it asks again.
 func TestDoubleBarrierWithdrawalIsNotAnswered(t *testing.T) {
 	t.Parallel()
@@ -128,7 +176,7 @@ func TestDoubleBarrierWhoseDirectoryIsFull(t *testing.T) {
 	require.NoError(t, err)
 	s := dialShared(t)
 	conn := s.engine.Epoch()
-	err = NewDoubleBarrier(s, path, 1).Enter(within(t, time.Second))
+	err = NewDoubleBarrier(s, path, 1).Enter(within(t, 20*time.Second))
 	require.ErrorIs(t, err, ErrInvalid)
 	require.ErrorContains(t, err, path)
 	require.Equal(t, conn, s.engine.Epoch())
@@ -152,7 +200,7 @@ func TestDoubleBarrierWithdrawnIsNotCounted(t *testing.T) {
 	t.Parallel()
 	path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
 	s, p := dialProxy(t, WithTimeout(30*time.Second)) // its znode stays for as long as the answer is held
-	a, b, d := NewDoubleBarrier(s, path, 2), NewDoubleBarrier(dialShared(t), path, 2), NewDoubleBarrier(dialShared(t), path, 2)
+	a, b, d := NewDoubleBarrier(s, path, 2), NewDoubleBarrier(dialShared(t, calm), path, 2), NewDoubleBarrier(dialShared(t, calm), path, 2)
 	gate := zktest.NewGate()
 	p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpGetData, path+"/"+readyName), Times: 1, Do: zktest.HoldReply(gate)})
 	short, cancel := context.WithCancel(ctx)
@@ -178,9 +226,9 @@ func TestDoubleBarrierTransactionOfAnotherRound(t *testing.T) {
 	for i, op := range []zktest.Op{zktest.OpMulti, zktest.OpMulti, zktest.OpGetChildren2, zktest.OpGetChildren2} {
 		dead := i%2 == 0
 		path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
-		s, p := dialProxy(t)
+		s, p := dialProxy(t, calm)
 		late := NewDoubleBarrier(s, path, 2)
-		bs := []*DoubleBarrier{NewDoubleBarrier(dialShared(t), path, 2), NewDoubleBarrier(dialShared(t), path, 2)}
+		bs := []*DoubleBarrier{NewDoubleBarrier(dialShared(t, calm), path, 2), NewDoubleBarrier(dialShared(t, calm), path, 2)}
 		if dead {
 			put(t, c, path)
 			_, err := c.Create(path+"/"+readyName, []byte(znode.NewUUID()), 0, zk.WorldACL(zk.PermAll))
@@ -218,9 +266,9 @@ func TestDoubleBarrierIsNotBuriedAlive(t *testing.T) {
 		p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpMulti), Times: 1, Do: zktest.HoldRequest(gate)})
 		return gate
 	}
-	s1, p1 := dialProxy(t)
-	s2, p2 := dialProxy(t)
-	first, late, other := NewDoubleBarrier(dialShared(t), path, 1), NewDoubleBarrier(s1, path, 1), NewDoubleBarrier(s2, path, 1)
+	s1, p1 := dialProxy(t, calm)
+	s2, p2 := dialProxy(t, calm)
+	first, late, other := NewDoubleBarrier(dialShared(t, calm), path, 1), NewDoubleBarrier(s1, path, 1), NewDoubleBarrier(s2, path, 1)
 	enterAll(t, first)
 	joins := hold(p1)
 	entered := goCall(func() error { return late.Enter(ctx) })
@@ -258,7 +306,7 @@ func isClosedOnce(t *testing.T, pathGoes bool) {
 	proxies := make(map[*DoubleBarrier]*zktest.Proxy)
 	var bs []*DoubleBarrier
 	for range 3 {
-		s, p := dialProxy(t)
+		s, p := dialProxy(t, calm)
 		b := NewDoubleBarrier(s, path, 3)
 		bs, proxies[b] = append(bs, b), p
 	}
@@ -281,7 +329,7 @@ func isClosedOnce(t *testing.T, pathGoes bool) {
 	if pathGoes {
 		require.NoError(t, c.Delete(path, -1))
 	}
-	again := []*DoubleBarrier{bs[0], bs[2], NewDoubleBarrier(dialShared(t), path, 3)}
+	again := []*DoubleBarrier{bs[0], bs[2], NewDoubleBarrier(dialShared(t, calm), path, 3)}
 	enterAll(t, again...)
 	gate.Open()
 	require.NoError(t, next(t, left[0]))

@@ -235,11 +235,10 @@ func (m *entrant) enter(ctx context.Context) (err error) {
 			if err := m.follow(); err != nil {
 				return err
 			}
-			var sent []string
-			made, err := m.e.CreateNamed(ctx, m.dir, true, func(id string) string { sent = append(sent, id); return id }, m.data)
+			made, err := m.e.CreateNamed(ctx, m.dir, true, func(id string) string { return id }, m.data)
 			if err != nil {
-				// What was not answered, or came too late, may be there, and is being removed.
-				m.unsure = slices.ContainsFunc(sent, m.e.Leaving(m.dir).Has)
+				// What was not answered, or came too late, may be there, or has been. To ask now what is being removed would miss what is gone by now.
+				m.unsure = made.GaveUp
 				return err
 			}
 			m.made, m.own = made, m.watch(made.Path, core.Data)

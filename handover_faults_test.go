@@ -167,14 +167,14 @@ func TestHandOverOfEveryHold(t *testing.T) {
 	t.Run("hold limit", func(t *testing.T) {
 		t.Parallel()
 		h := newHandOver(t)
-		require.NoError(t, h.l.Release(bg))
-		limited := h.take(NewMutex(h.s, h.path, WithMaxHold(time.Second)))
-		got, _ := h.behind(bg, limited.Node(), NewMutex(h.s, h.path))
+		got, _ := h.behind(bg, h.l.Node(), NewMutex(h.s, h.path))
 		gate := zktest.NewGate()
 		defer gate.Open()
-		h.p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpMulti, limited.Node()), Times: 1, Do: zktest.HoldRequest(gate)})
+		h.p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpMulti, h.l.Node()), Times: 1, Do: zktest.HoldRequest(gate)})
+		_, err := NewMutex(h.s, h.path, WithMaxHold(50*time.Millisecond)).Lock(h.l.Context()) // the limit of both
+		require.NoError(t, err)
 		next(t, gate.Reached())
-		require.ErrorIs(t, context.Cause(limited.Context()), ErrLost, "before it is sent")
+		require.ErrorIs(t, context.Cause(h.l.Context()), ErrLost, "before it is sent")
 		require.Empty(t, got)
 		gate.Open()
 		require.NoError(t, mustLease(t, got).Release(bg))
@@ -206,9 +206,15 @@ func TestHandOverAfterAReconnect(t *testing.T) {
 	h.p.Cut()
 	eventually(t, 10*time.Second, "it claims the place again", func() bool {
 		h.s.heirs.mu.Lock()
-		defer h.s.heirs.mu.Unlock()
 		c := h.s.heirs.m[h.l.Node()]
-		return c != nil && c.epoch != before && c.epoch == h.s.engine.Epoch()
+		claims := c != nil && c.epoch != before && c.epoch == h.s.engine.Epoch()
+		h.s.heirs.mu.Unlock()
+		if !claims {
+			return false
+		}
+		c.by.machine.mu.Lock() // it may be woken twice, and then withdraws the claim to look again
+		defer c.by.machine.mu.Unlock()
+		return !c.by.running && !c.by.again
 	})
 	h.p.ResetCounters()
 	require.NoError(t, h.l.Release(bg))

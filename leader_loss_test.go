@@ -26,7 +26,7 @@ type leaderLoss struct {
 }
 
 func leaderLosses() []leaderLoss {
-	short := []DialOption{WithTimeout(time.Second)}
+	short, long := []DialOption{WithTimeout(3 * time.Second)}, []DialOption{calm}
 	healed := func(p *zktest.Proxy) { p.BlackHole(zktest.None) }
 	hole := func(d zktest.Direction) func(testing.TB, *zktest.Proxy, *zk.Conn, *Lease) {
 		return func(t testing.TB, p *zktest.Proxy, _ *zk.Conn, l *Lease) {
@@ -42,9 +42,9 @@ func leaderLosses() []leaderLoss {
 	}
 	unconfirmed := []LossReason{ReasonUnconfirmed}
 	return []leaderLoss{
-		{"expired", nil, func(t testing.TB, p *zktest.Proxy, _ *zk.Conn, _ *Lease) { expireSession(t, p) }, nil, []LossReason{ReasonSessionExpired}, true},
-		{"deleted", nil, func(t testing.TB, _ *zktest.Proxy, c *zk.Conn, l *Lease) { require.NoError(t, c.Delete(l.Node(), -1)) }, nil, []LossReason{ReasonNodeDeleted}, true},
-		{"deleted while cut off", nil, func(t testing.TB, p *zktest.Proxy, c *zk.Conn, l *Lease) {
+		{"expired", long, func(t testing.TB, p *zktest.Proxy, _ *zk.Conn, _ *Lease) { expireSession(t, p) }, nil, []LossReason{ReasonSessionExpired}, true},
+		{"deleted", long, func(t testing.TB, _ *zktest.Proxy, c *zk.Conn, l *Lease) { require.NoError(t, c.Delete(l.Node(), -1)) }, nil, []LossReason{ReasonNodeDeleted}, true},
+		{"deleted while cut off", long, func(t testing.TB, p *zktest.Proxy, c *zk.Conn, l *Lease) {
 			p.Refuse(true)
 			require.NoError(t, c.Delete(l.Node(), -1))
 			p.Refuse(false)

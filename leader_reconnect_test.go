@@ -125,6 +125,14 @@ func leadersOf(all []*partaker) (leading []*Lease) {
 	return slices.DeleteFunc(leading, func(l *Lease) bool { return l.Err() != nil }) // two asked one after the other are two only if both still lead
 }
 
+// leaderOf returns the lease of who leads alone, or nil.
+func leaderOf(all []*partaker) *Lease {
+	if leading := leadersOf(all); len(leading) == 1 {
+		return leading[0]
+	}
+	return nil
+}
+
 func alone(t testing.TB, all []*partaker) {
 	t.Helper()
 	if leading := leadersOf(all); len(leading) > 1 {
@@ -235,7 +243,7 @@ func TestPredecessorGoesBeforeItIsWatched(t *testing.T) {
 // session, and lead runs once.
 func TestEightExpiriesWhileLeadIsSlow(t *testing.T) {
 	t.Parallel()
-	s, p := dialProxy(t)
+	s, p := dialProxy(t, calm)
 	path, c := newPath(t), admin(t)
 	var running, most, called atomic.Int64
 	e := NewLeaderSelector(s, path)

@@ -52,6 +52,9 @@ func partake(t testing.TB, kind string, s *Session, path string, opts ...LeaderO
 			wg.Go(func() {
 				for {
 					lease, err := l.Await(ctx)
+					if errors.Is(err, errNotRunning) && !hasBegun(l) && ctx.Err() == nil {
+						continue // on a machine that stood still for longer than startGrace
+					}
 					if err != nil {
 						return
 					}

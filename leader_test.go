@@ -33,6 +33,25 @@ func goRun(t testing.TB, run func(context.Context) error) (stop func() error) {
 	return stop
 }
 
+// runs runs a latch until the test ends, and returns when it does: Await lets it begin for no longer than startGrace, which a slow machine may use up.
+func runs(t testing.TB, l *LeaderLatch) (stop func() error) {
+	t.Helper()
+	stop = goRun(t, l.Run)
+	begins(t, l)
+	return stop
+}
+
+func begins(t testing.TB, l *LeaderLatch) {
+	t.Helper()
+	eventually(t, 10*time.Second, "Run begins", func() bool { return hasBegun(l) })
+}
+
+func hasBegun(l *LeaderLatch) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.begun
+}
+
 // Curator's testBasic: leadership passes through all participants, in the order of their coming; the id is what others see.
 func TestLeaderLatch(t *testing.T) {
 	t.Parallel()
@@ -75,13 +94,13 @@ func TestLeaderLatchGivesUpAndRejoins(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	a, b := NewLeaderLatch(dialShared(t), path), NewLeaderLatch(dialShared(t), path, WithOwner(""))
-	stopA := goRun(t, a.Run)
+	stopA := runs(t, a)
 	first, err := a.Await(within(t, 5*time.Second))
 	require.NoError(t, err)
 	again, err := a.Await(within(t, 5*time.Second))
 	require.NoError(t, err)
 	require.Same(t, first, again)
-	stopB := goRun(t, b.Run)
+	stopB := runs(t, b)
 	waitingFor(t, path, 2)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -117,7 +136,7 @@ func TestLeaderBadInput(t *testing.T) {
 	s := dialShared(t)
 	ctx := within(t, 10*time.Second)
 	l := NewLeaderLatch(s, newPath(t))
-	goRun(t, l.Run)
+	runs(t, l)
 	_, err := l.Await(ctx)
 	require.NoError(t, err)
 	err = l.Run(ctx)
@@ -371,7 +390,7 @@ func TestLeaderLatchIgnoresOthers(t *testing.T) {
 		require.NoError(t, err)
 	}
 	l := NewLeaderLatch(dialShared(t), path)
-	goRun(t, l.Run)
+	runs(t, l)
 	_, err := l.Await(within(t, 5*time.Second))
 	require.NoError(t, err)
 	ps, err := l.Participants(within(t, 5*time.Second))

@@ -24,6 +24,7 @@ type Created struct {
 	List    []string // children of the directory, as in a Listing, from a list behind the create; nil when there is none, or when it is of another epoch
 	Listed  Epoch    // of the list
 	Leaving Leaving  // of the list
+	GaveUp  bool     // with an error: a znode that may have been there, and been seen, was left to the reaper, which may be done with it by now
 }
 
 // A creation is what an attempt sends, and what it does when the server misses something.
@@ -105,11 +106,17 @@ func (e *Engine) CreateBeside(ctx context.Context, path, name string, data []byt
 	})
 }
 
-func (e *Engine) create(ctx context.Context, what creation) (Created, error) {
+func (e *Engine) create(ctx context.Context, what creation) (made Created, err error) {
 	if err := e.fits(what); err != nil {
 		return Created{}, err
 	}
 	defer e.Making()()
+	gaveUp := false
+	defer func() {
+		if err != nil {
+			made.GaveUp = gaveUp
+		}
+	}()
 	drops := 0
 	for {
 		epoch, err := e.Await(ctx)
@@ -130,12 +137,14 @@ func (e *Engine) create(ctx context.Context, what creation) (Created, error) {
 			if ok {
 				return made, nil
 			}
+			gaveUp = true
 			e.Remove(made.Path, made.Session)
 			if err != nil {
 				return Created{}, err
 			}
 			continue
 		case err == nil:
+			gaveUp = true
 			e.Remove(made.Path, span.After.Session)
 			continue
 		case errors.Is(err, zk.ErrNoNode):
@@ -153,12 +162,14 @@ func (e *Engine) create(ctx context.Context, what creation) (Created, error) {
 			}
 			lost := e.claim(what.dir, id, session)
 			if class != Ambiguous || ctx.Err() != nil {
+				gaveUp = true
 				e.giveUp(lost)
 			} else {
 				found, ok, ferr := e.recover(ctx, what.dir, id, lost)
 				if ok {
 					return found, nil
 				}
+				gaveUp = true
 				e.giveUp(lost)
 				if ferr != nil {
 					return Created{}, ferr
