@@ -18,7 +18,16 @@ func TestListWithoutTheOwnZnodeIsReadAgain(t *testing.T) {
 	s, p := dialProxy(t, calm)
 	path, look := newPath(t), admin(t)
 	mkdirs(t, look, path)
-	p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpGetChildren2, path), Times: 1, Do: zktest.RewriteReply(emptyList)})
+	listed, gate := zktest.MatchPath(zktest.OpGetChildren2, path), zktest.NewGate() // the create is answered when that list is on its way
+	defer gate.Open()
+	p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpCreate, path+"/"), Times: 1, Do: zktest.HoldReply(gate)})
+	p.OnRequest(zktest.Rule{Times: 1, Do: zktest.RewriteReply(emptyList), Match: func(f zktest.Frame) bool {
+		if !listed(f) {
+			return false
+		}
+		gate.Open()
+		return true
+	}})
 	l, err := NewMutex(s, path).Lock(within(t, 5*time.Second))
 	require.NoError(t, err)
 	require.Len(t, children(t, look, path), 1)
