@@ -280,11 +280,13 @@ func TestAdoptedCloseIsRefused(t *testing.T) {
 
 // The owner closes the connection first. Leases end, calls end, Close of the Session ends, and so do all goroutines.
 func TestAdoptedOwnerClosesFirst(t *testing.T) { // alone: it counts goroutines
+	addrs := zktest.Shared(t).Addrs()
+	before := runtime.NumGoroutine()
+	ss := newSides(t, 4)
 	for _, w := range adoptions {
 		for _, how := range []string{"connected", "disconnected"} {
-			t.Run(fmt.Sprint(w, " ", how), func(t *testing.T) {
-				p := zktest.NewProxy(t, zktest.Shared(t).Addrs()[0])
-				before := runtime.NumGoroutine()
+			ss.add(fmt.Sprint(w, " ", how), func(t testing.TB) {
+				p := zktest.NewProxy(t, addrs[0])
 				dialer, track := TrackContact(nil)
 				if w == observed {
 					dialer, track = nil, WithTimeout(testTimeout)
@@ -319,10 +321,11 @@ func TestAdoptedOwnerClosesFirst(t *testing.T) { // alone: it counts goroutines
 					require.NoError(t, err)
 				}
 				calls.Wait()
-				eventually(t, 10*time.Second, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 			})
 		}
 	}
+	ss.wg.Wait()
+	eventually(t, 10*time.Second, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 }
 
 // lostSomehow waits for a loss, by the clock or because the session is over.

@@ -15,9 +15,9 @@ import (
 // and one candidate is woken (B138, K27). To ask who leads costs as little, and to ask whether oneself does costs nothing.
 // A thousand that come at once take a whole processor for a while, so that it runs beside no other test.
 func TestLeaderWithAThousandCandidates(t *testing.T) {
-	candidates := 1000
+	candidates, ends := 1000, 20
 	if !testrun.Real() {
-		candidates = 100
+		candidates, ends = 100, 8
 	}
 	for _, kind := range []string{aLatch, aSelector} {
 		if kind == aSelector {
@@ -25,7 +25,7 @@ func TestLeaderWithAThousandCandidates(t *testing.T) {
 		}
 		few, many := newCrowd(t, kind, 10), newCrowd(t, kind, candidates)
 		few.ends(t, 5)
-		many.ends(t, 20)
+		many.ends(t, ends)
 		for _, c := range []*crowd{few, many} {
 			require.LessOrEqual(t, c.perChange.requests, 2, "a delete, and a list unless one knew that one was next")
 			require.LessOrEqual(t, c.perChange.events, 2, "the notices of the predecessor and of the leader's own znode")

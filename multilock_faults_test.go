@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zkrecipes/zkrecipes/internal/testrun"
 	"github.com/zkrecipes/zkrecipes/zktest"
 )
 
@@ -143,7 +144,7 @@ func TestMultiLockGroups(t *testing.T) {
 // an hour of twenty sessions is much, it is five minutes.
 func TestVirtualMultiLockGroups(t *testing.T) {
 	seed, long := testSeed(t), time.Hour
-	if raceEnabled {
+	if raceEnabled || !testrun.Real() {
 		long = 5 * time.Minute
 	}
 	virtual(t, func(t *testing.T, server *zktest.Server) {
