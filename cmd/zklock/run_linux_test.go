@@ -58,7 +58,7 @@ func TestRunEndsBeforeTheNextIsGranted(t *testing.T) {
 	t.Parallel()
 	servers := sharedServers(t)
 	proxy, through := proxied(t, servers)
-	z := onServers(t, through, "run", "-session-timeout", "9s", "/lock", "--", "sh", "-c", stubborn)
+	z := onServers(t, through, "run", "-session-timeout", "6s", "/lock", "--", "sh", "-c", stubborn)
 	require.NoError(t, z.Start())
 	pids := z.pids(t)
 	s := observer(t, servers)
