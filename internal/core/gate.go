@@ -225,10 +225,6 @@ func Read[T any](ctx context.Context, e *Engine, fn func(Conn) (T, error)) (T, S
 
 // openGate lets requests in, after it was told that the engine is connected: who gets in has a right to see that. current, called with mu held, says
 // whether the source still means it; openGate reports whether it was done. It runs on the tracker.
-//
-// Everybody is told to look again before the gate is open, so that who comes when it is is not told of a connection that it has been on from the start, and
-// does not ask twice. Nobody is missed by that: a request that has passed the gate before was meant for an earlier connection, so its subscription was there
-// when that one ended; and who looks again now waits at the gate.
 func (e *Engine) openGate(epoch Epoch, current func() bool) bool {
 	usable := func() bool { // mu is held
 		now, up, _, _ := e.contact.timing()
@@ -241,7 +237,6 @@ func (e *Engine) openGate(epoch Epoch, current func() bool) bool {
 		return false
 	}
 	e.setState(Connected)
-	e.hub.recheck(Recheck)
 	e.mu.Lock()
 	if !usable() { // its end is on its way here
 		e.mu.Unlock()
@@ -252,6 +247,7 @@ func (e *Engine) openGate(epoch Epoch, current func() bool) bool {
 	close(e.opened)
 	e.mu.Unlock()
 	e.cfg.Logger.Info("zkrecipes: connected", "session", sessionID(epoch.Session), "timeout", e.Timeout())
+	e.hub.recheck(Recheck)
 	e.reaper.kick()
 	e.wakeClock()
 	return true

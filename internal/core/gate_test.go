@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/zkrecipes/zkrecipes/internal/znode"
-	"github.com/zkrecipes/zkrecipes/zktest"
 )
 
 // What the client is given while there is no session survives an expiry in its queue and is executed in the next session.
@@ -67,47 +66,6 @@ func TestNothingEntersTheClientWithoutASession(t *testing.T) {
 		wg.Wait()
 		require.Len(t, entered, 30)
 	})
-}
-
-// A recordGate is a handler of log records that keeps the goroutine of those with one message.
-type recordGate struct {
-	slog.Handler
-	message       string
-	reached, open chan struct{}
-}
-
-func (h *recordGate) Handle(ctx context.Context, r slog.Record) error {
-	if r.Message == h.message {
-		h.reached <- struct{}{}
-		<-h.open
-	}
-	return h.Handler.Handle(ctx, r)
-}
-
-// Who comes when the gate is open is not told to look again for the connection that it came on.
-func TestWhoComesWhenTheGateIsOpenIsNotWoken(t *testing.T) {
-	log := &recordGate{quiet(t).Handler(), "zkrecipes: connected", make(chan struct{}, 100), make(chan struct{})}
-	p := zktest.NewProxy(t, zktest.Shared(t).Addrs()[0])
-	e, _ := start(t, Config{Servers: []string{p.Addr()}, Logger: slog.New(log)})
-	defer close(log.open)
-	var early *listener
-	for _, again := range []bool{false, true} {
-		if again {
-			p.Cut()
-		}
-		<-log.reached // the gate is open, and the tracker is on its way
-		l := subscribe(t, e, newPath(t), Presence)
-		l.arm(t)
-		log.open <- struct{}{}
-		behind := make(chan struct{})
-		require.True(t, e.tracker.Add(func() { close(behind) }))
-		<-behind
-		l.quiet(t)
-		if again {
-			require.Equal(t, Recheck, early.next(t))
-		}
-		early = l
-	}
 }
 
 // A server that reads nothing any more: what is in the client's queue stays there. One place is left for the heartbeat and one for Close, and what the

@@ -194,7 +194,7 @@ func connect(t testing.TB, cfg Config) (*Engine, *recorder) {
 	return e, r
 }
 
-// await waits for a session, and until the tracker has done with what it was told so far: it does more behind the opened gate.
+// await waits for a session, and until the tracker has done with what it was told so far: it wakes all subscribers after it has opened the gate.
 func await(t testing.TB, e *Engine) Epoch {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
