@@ -24,12 +24,12 @@ HEAVY := ./examples/fencedrow
 
 # The steps of a target have an order, and two of them may call apt-get.
 .NOTPARALLEL:
-.PHONY: help test interop test-launch torture shrink check demo diagrams recording fuzz bench bench-full microbench cover rename zookeeper peers c-compiler
+.PHONY: help test interop test-launch torture shrink check demo diagrams recording fuzz bench bench-full microbench cover rename zookeeper commands peers c-compiler
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | awk -F'|' '{ printf "%-22s %s\n", $$1, $$2 }'
 
-test: peers c-compiler check ## everything: on the server of the test's process, and with -race on a real ZooKeeper, in Docker if that works
+test: commands peers c-compiler check ## everything: on the server of the test's process, and with -race on a real ZooKeeper, in Docker if that works
 	@status=0; \
 	env -u ZKTEST_REAL -u ZKTEST_SERVERS scripts/test $(TESTFLAGS) || status=1; \
 	LEAVE_OUT=$(HEAVY) scripts/zookeeper scripts/test -race -parallel 4 $(TESTFLAGS) || status=1; \
@@ -98,6 +98,9 @@ zookeeper: ## finds or installs what the tests need, and says what it is
 
 peers: ## the other clients that the tests in interop need: finds them, or installs them
 	@scripts/peers
+
+commands:
+	@scripts/commands
 
 c-compiler:
 	@scripts/c-compiler

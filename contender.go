@@ -155,7 +155,7 @@ func (c *contender) step() (over bool) {
 			names, c.leaving, listed = made.List, made.Leaving, made.Listed
 			made.List, made.Leaving = nil, nil // a waiter keeps nothing that grows with its queue
 		}
-		fresh := names == nil // a list asked for now is asked for after the create's reply
+		fresh := names == nil // then the list is asked for below, after the create's reply
 		if fresh {
 			var span core.Span
 			names, span, err = c.look()

@@ -59,7 +59,7 @@
 //	loss told before the next grant           yes          yes             yes, if WithTimeout is what was negotiated
 //	lease clock goes by                       the wire     the wire        own syncs and writes: up to one round trip shorter
 //	free lock, requests to take it            1 trip       1 trip          3: create, its Stat for the token, list
-//	nothing left behind                       yes          yes             yes; late creates are looked for now and then
+//	nothing left behind                       yes          yes             yes; late creates are searched for at intervals
 //	a disconnect is noticed                   at once      at once         within T/50 (10 to 200 ms), or by an unanswered request
 //	a short one, nothing under way            noticed      noticed         not noticed, does no harm
 //	a server that does not answer             T/3          T/3             up to 6.7 T

@@ -107,7 +107,7 @@ func (s *scripted) do(what string) {
 	if err == nil {
 		switch p := s.proxies[n]; what {
 		case "expire":
-			err = expire(s.t.Context(), p)
+			err = p.Expire(s.t.Context())
 		case "refuse": // from now on; the port stays open, or somebody else might take it
 			s.undo["accept"+client] = p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpConnect), Do: zktest.CutBefore()})
 			p.Cut()
@@ -128,15 +128,6 @@ func (s *scripted) do(what string) {
 	if err != nil {
 		s.t.Errorf("%v", err)
 	}
-}
-
-// expire ends the session of a proxy's client. The client, which loses its connection by that, must not take the session back meanwhile: the server would
-// close the connection that is to end it.
-func expire(ctx context.Context, p *zktest.Proxy) error {
-	gate := zktest.NewGate()
-	defer gate.Open()
-	defer p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpConnect), Do: zktest.HoldRequest(gate)})()
-	return p.Expire(ctx)
 }
 
 // cutOften lets the connections be cut once in so many frames, on this side of the server and on the other. That is by count and not by the clock, so

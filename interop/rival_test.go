@@ -167,7 +167,7 @@ func (r *rival) lists(f zktest.Frame) bool {
 	return slices.Contains([]zktest.Op{zktest.OpGetChildren, zktest.OpGetChildren2}, f.Op) && f.Path == r.path
 }
 
-func (r *rival) expire() { require.NoError(r, expire(within(r, soon), r.p)) }
+func (r *rival) expire() { require.NoError(r, r.p.Expire(within(r, soon))) }
 
 func lostReplyAndSearch(r *rival) error {
 	r.cutAfter(r.path)

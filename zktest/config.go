@@ -96,6 +96,7 @@ func jvmFlags(s *settings) []string {
 		{"znode.container.checkIntervalMs", "1000"},
 		{"zookeeper.jmx.log4j.disable", "true"},
 		{"java.awt.headless", "true"},
+		{"file.encoding", "UTF-8"}, // of names in digests; before Java 18 the machine's locale says
 	}
 	for _, p := range s.system {
 		system = set(system, p)

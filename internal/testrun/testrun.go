@@ -5,8 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +23,6 @@ func Main(m *testing.M, real []string, closers ...func() error) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		waitTogether()
 	}
 	code := m.Run()
 	for _, closer := range closers {
@@ -42,19 +39,6 @@ func Main(m *testing.M, real []string, closers ...func() error) int {
 		return 1
 	}
 	return 0
-}
-
-// waitTogether lets more tests run at once than there are processors, unless -parallel says how many: they wait most of the time.
-func waitTogether() {
-	const atOnce = 4
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given && runtime.GOMAXPROCS(0) < atOnce {
-		if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
 }
 
 // Real reports whether a real ZooKeeper was asked for.
