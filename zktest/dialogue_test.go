@@ -116,8 +116,13 @@ func (r *rawConn) leave() *rawConn {
 	return r.d.join(r.name)
 }
 
-// drop ends the connection and comes back with the session.
+// drop ends the connection and comes back with the session, when the server has done with that connection. The real one may otherwise forget the next one
+// of the session with it, and leaves that open when the session moves on.
 func (r *rawConn) drop() *rawConn {
+	if half, ok := r.c.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		_ = r.c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_, _ = io.Copy(io.Discard, r.c)
+	}
 	r.c.Close()
 	return r.d.open(r.name, r.id, r.passwd, 0)
 }
