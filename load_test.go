@@ -368,7 +368,7 @@ func TestLoadSoak(t *testing.T) {
 				},
 				func(ctx context.Context) error { return NewBarrier(s, "/soak/barrier").Wait(ctx) },
 				func(ctx context.Context) error { return NewWatcher(s, "/soak/barrier").Gone(ctx) },
-				func(ctx context.Context) error { return NewDoubleBarrier(s, "/soak/double", 9).Enter(ctx) },
+				func(ctx context.Context) error { return NewDoubleBarrier(s, "/soak/double", 13).Enter(ctx) }, // one more than there are goroutines
 			}
 			for j := range 4 {
 				wg.Go(func() {
