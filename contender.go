@@ -38,7 +38,8 @@ func family(marker string) []string {
 //	any state, cancelled or refused        -> over; the znode is the reaper's
 //
 // What requests may answer: create, see core.Engine.Create. List: NoNode is an empty directory; only a list requested after the create's reply proves
-// that the own znode is gone. Arming reads: NoNode means look again, never that a place may be given up.
+// that the own znode is gone. Arming reads: NoNode for the own znode means look again, never that a place may be given up; for the one in the way it is as its
+// deletion, where that decides, else look again.
 type contender struct {
 	directory
 	machine
@@ -223,6 +224,20 @@ func (c *contender) foresee(p place, listed, watched core.Epoch) {
 	if c.heirs.allowed() && len(p.ahead) == 1 && !p.byCzxid && !leavesARead && listed == watched && c.e.Ordered() {
 		c.alone = watched
 	}
+}
+
+// missed takes the answer that the one in the way was gone already. That is as good as the event: it came on the same connection as the list that showed it.
+// But it may have overtaken an event for the own znode that the server sent before it, so it waits behind those. It reports false when the deletion does not
+// decide anything.
+func (c *contender) missed() (waiting bool) {
+	if c.alone == (core.Epoch{}) {
+		return false
+	}
+	pred := c.pred
+	return c.e.Behind(func() {
+		pred.deleted.Store(true)
+		c.wake()
+	})
 }
 
 // isNext reports whether the one in the way was deleted, and nothing is known to have befallen the own znode before.
@@ -445,10 +460,13 @@ func (c *contender) wait(p place, listed core.Epoch) (bool, error) {
 			return false, a.err
 		}
 	}
-	if theirs.err != nil || ours.err != nil || !span.SameConn() || ours.span != span {
+	if ours.err != nil || !span.SameConn() || ours.span != span {
 		return false, nil
 	}
 	c.foresee(p, listed, span.After)
+	if theirs.err != nil {
+		return c.missed(), nil
+	}
 	c.ahead.note(ahead, node)
 	c.claims(p, listed, span.After)
 	c.client.waiting(len(ahead))

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zkrecipes/zkrecipes/zktest"
@@ -63,6 +64,91 @@ func TestPredecessorGoesBeforeTheWatchIsSet(t *testing.T) {
 			})
 		}
 	}
+}
+
+// When the only one in the way has gone before its watch is set, the answer that it is not there is the grant; nobody lists again.
+func TestPredecessorThatIsGoneIsNotListedAgain(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		option DialOption
+		lists  int
+	}{"shortcuts": {withShortcuts, 1}, "no shortcuts": {withoutShortcuts, 2}} {
+		t.Run(name, func(t *testing.T) {
+			bg, path := context.Background(), newPath(t)
+			first, err := NewMutex(dialShared(t, calm), path).Lock(bg)
+			require.NoError(t, err)
+			s, p := dialProxy(t, calm, tt.option)
+			gate := zktest.NewGate()
+			defer gate.Open()
+			p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpGetData, first.Node()), Times: 1, Do: zktest.HoldRequest(gate)})
+			got := goLock(bg, NewMutex(s, path))
+			next(t, gate.Reached())
+			require.NoError(t, first.Release(bg))
+			gate.Open()
+			l := mustLease(t, got)
+			require.Equal(t, tt.lists, p.Counts().Requests[zktest.OpGetChildren2])
+			require.NoError(t, l.Release(bg))
+		})
+	}
+}
+
+// Somebody deletes the znode of a waiter, then the holder gives its own up, and the next one is granted. All that the waiter has asked is whether the holder's
+// znode is there: the answer that it is not comes behind the notice of its own loss, and must not be taken before it.
+func TestPredecessorThatIsGoneDecidesNothingBeforeAnEarlierEvent(t *testing.T) {
+	t.Parallel()
+	bg, path := context.Background(), newPath(t)
+	others := dialShared(t, calm)
+	first, err := NewMutex(others, path).Lock(bg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(bg)
+	defer cancel()
+	leaves := goLock(ctx, NewMutex(others, path))
+	waitingFor(t, path, 2)
+	s, p := dialProxy(t, calm, withShortcuts)
+	got := goLock(bg, NewMutex(s, path))
+	waitingFor(t, path, 3)
+	gate := zktest.NewGate()
+	defer gate.Open()
+	p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpGetData, first.Node()), Times: 1, Do: zktest.HoldRequest(gate)})
+	cancel()
+	require.ErrorIs(t, (<-leaves).err, context.Canceled)
+	next(t, gate.Reached()) // it has looked again, and its own znode is watched since it looked first
+	look := admin(t)
+	own := secondOf(t, look, path, first.Node())
+	third := goLock(bg, NewMutex(others, path))
+	waitingFor(t, path, 3)
+
+	reached, goOn := make(chan struct{}), make(chan struct{})
+	require.True(t, s.engine.Behind(func() { close(reached); <-goOn })) // whoever tells events on does not get to run
+	next(t, reached)
+	require.NoError(t, look.Delete(own, -1))
+	require.NoError(t, first.Release(bg))
+	l := mustLease(t, third)
+	gate.Open()
+	select {
+	case r := <-got:
+		t.Errorf("granted beside another one: %v", r)
+	case <-time.After(200 * time.Millisecond):
+	}
+	close(goOn)
+	waitingFor(t, path, 2) // it queues again
+	require.NoError(t, l.Release(bg))
+	require.Greater(t, mustLease(t, got).Token(), l.Token())
+}
+
+// secondOf returns the one znode of a queue of two that is not the first.
+func secondOf(t testing.TB, c *zk.Conn, path, first string) (second string) {
+	t.Helper()
+	eventually(t, 10*time.Second, "two in the queue", func() bool {
+		second = ""
+		for _, name := range children(t, c, path) {
+			if node := path + "/" + name; node != first {
+				second = node
+			}
+		}
+		return second != ""
+	})
+	return second
 }
 
 // Four wait behind a holder and give up in every order there is, and each time those that are left are granted in the order in which they came. A lock in C

@@ -173,6 +173,9 @@ func (e *Engine) Left(session int64) time.Duration {
 // the server sent them. Those of an adopted connection come through a channel for each watch, which a goroutine each reads (hub.follow), in any order.
 func (e *Engine) Ordered() bool { return e.contact.wired && e.source.callsBack() }
 
+// Behind runs fn, which must not block, behind everything that subscriptions are told of what came before the call; false once the engine has ended.
+func (e *Engine) Behind(fn func()) bool { return e.tracker.Add(fn) }
+
 // Over reports whether the session is known to have ended or to have been replaced.
 func (e *Engine) Over(session int64) bool { return e.contact.Over(session) }
 
