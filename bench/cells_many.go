@@ -4,18 +4,51 @@ import (
 	"context"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/zkrecipes/zkrecipes"
 )
+
+// measureRawDrains makes the requests of a hand-over, with the notice that each brings, one after the other and for nobody: what a drain cannot do without.
+func measureRawDrains(ctx context.Context, s *stand) {
+	for _, n := range s.run.size.waiters {
+		w := s.newWire()
+		conn, err := dialRaw(ctx, dialed{addr: w.address(), timeout: longTimeout})
+		s.must(err)
+		s.Cleanup(conn.Close)
+		dir := s.path()
+		s.must(makeParents(conn, dir))
+		queue := make([]string, n+1)
+		for i := range queue {
+			queue[i], err = conn.CreateProtectedEphemeralSequential(dir+"/lock-", nil, openACL)
+			s.must(err)
+			_, _, _, err = conn.GetW(queue[i])
+			s.must(err)
+		}
+		before, began := w.traffic(), time.Now()
+		for i := range n {
+			_, err := conn.Multi(&zk.DeleteRequest{Path: queue[i], Version: -1}, &zk.CheckVersionRequest{Path: queue[i+1], Version: -1})
+			s.must(err)
+		}
+		s.must(conn.Delete(queue[n], -1))
+		seconds := time.Since(began).Seconds()
+		s.addDrain(ctx, n, w.traffic().sub(before), seconds)
+	}
+}
+
+// addDrain adds what n waiters took.
+func (s *stand) addDrain(ctx context.Context, n int, t traffic, seconds float64) {
+	s.add(drainRequests(n), float64(t.requests)/float64(n))
+	s.add(drainKB(n), float64(t.bytes)/1000/float64(n))
+	s.add(drainTime(n), seconds/float64(n)/s.rawCycle(ctx))
+}
 
 // measureDrains has N goroutines of one session wait, and takes what it costs from the first release until the last has given the lock back.
 func measureDrains(ctx context.Context, s *stand) {
 	var bytes, times []point
 	for _, n := range s.run.size.waiters {
 		t, seconds := s.drain(ctx, n)
-		cycle := s.rawCycle(ctx)
-		s.add(drainRequests(n), float64(t.requests)/float64(n))
-		s.add(drainKB(n), float64(t.bytes)/1000/float64(n))
-		s.add(drainTime(n), seconds/float64(n)/cycle)
+		s.addDrain(ctx, n, t, seconds)
 		bytes = append(bytes, point{float64(n), float64(t.bytes) / 1000})
 		times = append(times, point{float64(n), seconds * 1000})
 		s.run.report.grow(curveBytes, s.lib.name, bytes[len(bytes)-1])

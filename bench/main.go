@@ -159,7 +159,8 @@ time over the delay of the wire, at two delays. Times are those of the machine n
 
 - *free lock*: Lock and Release of a lock that nobody else wants. *raw* makes and deletes the znode, and nothing else.
 - *contended*: one goroutine in each session takes the lock again and again.
-- *drain*: N goroutines of one session wait for a lock that the session holds; from the first release until the last has given it back.
+- *drain*: N goroutines of one session wait for a lock that the session holds; from the first release until the last has given it back. *raw* makes the same
+  requests for as many znodes, and gets the same notices, with nobody who waits.
 - *readers behind a writer*: %[3]d readers, a session each; all that its one release costs them and the writer.
 - *memory*: what stays in the heap, and of goroutines, beside the caller's own.
 - *failover*: processes that hold the lock are killed, and end in an orderly way; until the next one has it.

@@ -66,6 +66,7 @@ type cell struct {
 func anyLibrary(library) bool { return true }
 func locks(l library) bool    { return l.locks }
 func onlyOurs(l library) bool { return l.name == ours }
+func onlyRaw(l library) bool  { return l.name == raw }
 
 func (r *run) cells() []cell {
 	cells := []cell{{name: freeLock, fits: anyLibrary, f: measureFree}, {name: freeRead, fits: onlyOurs, f: measureFreeRead}}
@@ -73,6 +74,7 @@ func (r *run) cells() []cell {
 		cells = append(cells, cell{name: contended(n), fits: locks, f: func(ctx context.Context, s *stand) { measureContended(ctx, s, n) }})
 	}
 	return append(cells,
+		cell{name: drains, fits: onlyRaw, f: measureRawDrains},
 		cell{name: drains, fits: locks, f: measureDrains},
 		cell{name: readersBehind, fits: onlyOurs, f: measureReaders},
 		cell{name: failedTry, fits: onlyOurs, f: measureFailedTry},
