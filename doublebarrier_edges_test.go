@@ -200,7 +200,8 @@ func TestDoubleBarrierWithdrawnIsNotCounted(t *testing.T) {
 	t.Parallel()
 	path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
 	s, p := dialProxy(t, WithTimeout(30*time.Second)) // its znode stays for as long as the answer is held
-	a, b, d := NewDoubleBarrier(s, path, 2), NewDoubleBarrier(dialShared(t, calm), path, 2), NewDoubleBarrier(dialShared(t, calm), path, 2)
+	other, q := dialProxy(t, calm)
+	a, b, d := NewDoubleBarrier(s, path, 2), NewDoubleBarrier(other, path, 2), NewDoubleBarrier(dialShared(t, calm), path, 2)
 	gate := zktest.NewGate()
 	p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpGetData, path+"/"+readyName), Times: 1, Do: zktest.HoldReply(gate)})
 	short, cancel := context.WithCancel(ctx)
@@ -209,7 +210,9 @@ func TestDoubleBarrierWithdrawnIsNotCounted(t *testing.T) {
 	cancel()
 	next(t, gate.Reached())
 	entered := goCall(func() error { return b.Enter(ctx) })
-	assembled(t, c, path, 2)
+	eventually(t, 5*time.Second, "it has tried to open", func() bool {
+		return slices.ContainsFunc(q.Requests(), func(r zktest.Record) bool { return r.Op == zktest.OpMulti && r.Answered })
+	})
 	still(t, entered)
 	enterAll(t, d)
 	require.NoError(t, next(t, entered))

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/zkrecipes/zkrecipes/internal/znode"
@@ -360,5 +361,328 @@ func TestDoubleBarrierIsNotPassedWithTheDead(t *testing.T) {
 	enterAll(t, first)
 	require.NoError(t, next(t, entered))
 	leaveAll(t, first, late)
+	require.Empty(t, children(t, c, path))
+}
+
+// An Enter that was refused leaves a znode behind that the server does not delete yet. The member that enters anew is not counted beside it.
+func TestDoubleBarrierCountsNobodyTwiceWhoWasRefused(t *testing.T) {
+	t.Parallel()
+	server := zktest.NewServer(t)
+	path, ctx := newPath(t), within(t, 20*time.Second)
+	a, b := NewDoubleBarrier(dial(t, []string{server.Addr()}, calm), path, 1), NewDoubleBarrier(dial(t, []string{server.Addr()}, calm), path, 3)
+	const throttled, noAuth = -127, -102
+	for range 50 {
+		server.Fail(zktest.OpDelete, path+"/", throttled)
+	}
+	server.Fail(zktest.OpMulti, path, noAuth)
+	require.ErrorIs(t, a.Enter(ctx), zk.ErrNoAuth)
+	require.Len(t, znodes(server, path), 1)
+	a.members = 3
+	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	entered := goCall(func() error { return a.Enter(short) })
+	still(t, entered)
+	require.ErrorIs(t, b.Enter(short), context.DeadlineExceeded)
+	require.ErrorIs(t, next(t, entered), context.DeadlineExceeded)
+	server.Forget()
+}
+
+// All there was is deleted between the list and the read of path's data that comes with an opening. The member begins anew.
+func TestDoubleBarrierWhoseDirectoryGoes(t *testing.T) {
+	t.Parallel()
+	path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
+	s, p := dialProxy(t, calm)
+	b := NewDoubleBarrier(s, path, 1)
+	gate := zktest.NewGate()
+	p.OnRequest(zktest.Rule{Times: 1, Do: zktest.HoldRequest(gate), Match: func(f zktest.Frame) bool { return f.Op == zktest.OpGetData && f.Path == path }})
+	entered := goCall(func() error { return b.Enter(ctx) })
+	next(t, gate.Reached())
+	for _, name := range membersAt(t, c, path) {
+		require.NoError(t, c.Delete(path+"/"+name, -1))
+	}
+	require.NoError(t, c.Delete(path, -1))
+	gate.Open()
+	require.NoError(t, next(t, entered))
+	require.Contains(t, membersAt(t, c, path), b.in.name())
+	leaveAll(t, b)
+}
+
+// The session is replaced between the list and the read of path's data, the old one lives on, and the server of the new one lags: the data that it gives are older.
+// They are not written back.
+func TestDoubleBarrierKeepsTheDataOfItsPathInAnotherSession(t *testing.T) {
+	t.Parallel()
+	path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
+	_, err := c.Create(path, []byte("old"), 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	_, err = c.Set(path, []byte("new"), -1)
+	require.NoError(t, err)
+	p := zktest.NewProxy(t, zktest.Shared(t).Addrs()[0])
+	var forget atomic.Bool
+	b := NewDoubleBarrier(dial(t, []string{p.Addr()}, calm, forgetting(&forget)), path, 1)
+	session := b.spec.s.ID()
+	reads := func(f zktest.Frame) bool { return f.Op == zktest.OpGetData && f.Path == path }
+	n := 0
+	p.OnRequest(zktest.Rule{Times: 1, Do: zktest.CutBefore(), Match: func(f zktest.Frame) bool {
+		if !reads(f) {
+			return false
+		}
+		n++
+		forget.Store(n == 1)
+		return n == 1
+	}})
+	p.OnRequest(zktest.Rule{Match: zktest.Nth(1, reads), Times: 1, Do: zktest.RewriteReply(func(f zktest.Frame) []byte {
+		const header, version = 4 + 8 + 4, 4 * 8 // of a reply; where a Stat has it
+		answer := slices.Clone(f.Bytes)
+		data := answer[header:]
+		copy(data[4:], "old")
+		binary.BigEndian.PutUint32(data[4+3+version:], 0)
+		return answer
+	})})
+	require.NoError(t, b.Enter(ctx))
+	require.NotEqual(t, session, b.spec.s.ID())
+	data, _, err := c.Get(path)
+	require.NoError(t, err)
+	require.Equal(t, "new", string(data))
+	leaveAll(t, b)
+	require.Empty(t, children(t, c, path))
+}
+
+// Leave has made a ticket, to close a round whose last one has died, and is refused. It takes the ticket along.
+func TestDoubleBarrierLeaveThatIsRefusedLeavesNoTicket(t *testing.T) {
+	t.Parallel()
+	server := zktest.NewServer(t)
+	path, ctx := newPath(t), within(t, 20*time.Second)
+	var bs []*DoubleBarrier
+	for range 2 {
+		bs = append(bs, NewDoubleBarrier(dial(t, []string{server.Addr()}, calm), path, 2))
+	}
+	enterAll(t, bs...)
+	slices.SortFunc(bs, func(a, b *DoubleBarrier) int { return strings.Compare(a.in.name(), b.in.name()) })
+	left := goCall(func() error { return bs[1].Leave(ctx) })
+	eventually(t, 5*time.Second, "it waits for the other one", func() bool { return len(znodes(server, path)) == 2 })
+	const noAuth = -102
+	server.Fail(zktest.OpMulti, path+"/"+readyName, noAuth)
+	require.NoError(t, bs[0].spec.s.Conn().Delete(path+"/"+bs[0].in.name(), -1))
+	require.ErrorIs(t, next(t, left), zk.ErrNoAuth)
+	eventually(t, 5*time.Second, "there is no ticket", func() bool { return slices.Equal(znodes(server, path), []string{path + "/" + readyName}) })
+}
+
+// The server refuses to delete the znode of a Leave that gave up. The next Enter says so, since it waits for that znode to go.
+func TestDoubleBarrierEnterBehindARefusedLeave(t *testing.T) {
+	t.Parallel()
+	server := zktest.NewServer(t)
+	path, ctx := newPath(t), within(t, 5*time.Second)
+	a, b := NewDoubleBarrier(dial(t, []string{server.Addr()}, calm), path, 2), NewDoubleBarrier(dial(t, []string{server.Addr()}, calm), path, 2)
+	enterAll(t, a, b)
+	const noAuth = -102
+	server.Fail(zktest.OpDelete, path+"/"+a.in.name(), noAuth)
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	require.Error(t, a.Leave(over))
+	require.ErrorIs(t, a.Enter(ctx), zk.ErrNoAuth)
+}
+
+// What has gone is not deleted once more.
+func TestDoubleBarrierDeletesNothingTwice(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	s, p := dialProxy(t, calm)
+	a, b := NewDoubleBarrier(s, path, 2), NewDoubleBarrier(s, path, 2)
+	enterAll(t, a, b)
+	leaveAll(t, a, b)
+	enterAll(t, a, b) // each when its former znode has gone
+	leaveAll(t, a, b)
+	eventually(t, 5*time.Second, "nothing is owed", func() bool { return s.engine.Owing() == 0 })
+	require.Equal(t, 2, p.Counts().Requests[zktest.OpDelete], "of who did not take ready along")
+}
+
+// Somebody deletes the znodes of all who are inside, first that of the one who waits in Leave for the others. It ends the round all the same.
+func TestDoubleBarrierAllAreDeletedWhileOneLeaves(t *testing.T) {
+	t.Parallel()
+	path, c, ctx := newPath(t), admin(t), within(t, 10*time.Second)
+	bs := []*DoubleBarrier{NewDoubleBarrier(dialShared(t, calm), path, 2), NewDoubleBarrier(dialShared(t, calm), path, 2)}
+	enterAll(t, bs...)
+	slices.SortFunc(bs, func(a, b *DoubleBarrier) int { return strings.Compare(a.in.name(), b.in.name()) })
+	left := goCall(func() error { return bs[0].Leave(ctx) })
+	still(t, left) // it is the one who stays until it is alone
+	for _, b := range bs {
+		require.NoError(t, c.Delete(path+"/"+b.in.name(), -1))
+	}
+	require.NoError(t, next(t, left))
+	require.ErrorIs(t, bs[1].Leave(ctx), ErrLost)
+	require.Empty(t, children(t, c, path))
+}
+
+// Where a ready that names nobody lets everybody in, one comes while another has just made a ticket to close: that waits for it, and takes the ticket back, since
+// Curator's members cannot remove a ready that has a child.
+func TestDoubleBarrierTakesItsTicketBack(t *testing.T) {
+	t.Parallel()
+	path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
+	put(t, c, path, path+"/"+readyName)
+	proxies := make(map[*DoubleBarrier]*zktest.Proxy)
+	var bs []*DoubleBarrier
+	for range 2 {
+		s, p := dialProxy(t, calm)
+		b := NewDoubleBarrier(s, path, 5)
+		bs, proxies[b] = append(bs, b), p
+	}
+	enterAll(t, bs...)
+	slices.SortFunc(bs, func(a, b *DoubleBarrier) int { return strings.Compare(a.in.name(), b.in.name()) })
+	gate := zktest.NewGate()
+	proxies[bs[1]].OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpCreate, path+"/"+readyName+"/"), Times: 1, Do: zktest.HoldReply(gate)})
+	left := goCall(func() error { return bs[1].Leave(ctx) })
+	assembled(t, c, path, 1)
+	require.NoError(t, c.Delete(path+"/"+bs[0].in.name(), -1))
+	next(t, gate.Reached())
+	late := NewDoubleBarrier(dialShared(t, calm), path, 5)
+	enterAll(t, late)
+	gate.Open()
+	eventually(t, 5*time.Second, "there is no ticket", func() bool { return len(children(t, c, path+"/"+readyName)) == 0 })
+	still(t, left)
+	leaveAll(t, late)
+	require.NoError(t, next(t, left))
+	require.ErrorIs(t, bs[0].Leave(ctx), ErrLost)
+	require.Empty(t, children(t, c, path))
+}
+
+// The last one inside has died, and may be one of Curator's on its way to remove ready, which it cannot when there is a ticket in it: nobody makes one at once.
+func TestDoubleBarrierWaitsBeforeItMakesATicket(t *testing.T) {
+	t.Parallel()
+	path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
+	s, p := dialProxy(t, calm)
+	bs := []*DoubleBarrier{NewDoubleBarrier(s, path, 2), NewDoubleBarrier(s, path, 2)}
+	enterAll(t, bs...)
+	slices.SortFunc(bs, func(a, b *DoubleBarrier) int { return strings.Compare(a.in.name(), b.in.name()) })
+	left := goCall(func() error { return bs[1].Leave(ctx) })
+	assembled(t, c, path, 1)
+	began := time.Now()
+	require.NoError(t, c.Delete(path+"/"+bs[0].in.name(), -1))
+	require.NoError(t, next(t, left))
+	tickets := 0
+	for _, q := range p.Requests() {
+		if q.Op == zktest.OpCreate && strings.HasPrefix(q.Path, path+"/"+readyName+"/") {
+			tickets++
+			require.GreaterOrEqual(t, q.Time.Sub(began), courtesy)
+		}
+	}
+	require.Positive(t, tickets)
+	require.Empty(t, children(t, c, path))
+}
+
+// Somebody removes all there was when a member makes its ticket, which lands in the ready of another round at the same path, of the same versions. Then the session
+// is replaced, the old one lives on with that ticket, and the server of the new one lags: it shows the ready of the member's own round. That is not this ready.
+func TestDoubleBarrierTicketOfAnotherSession(t *testing.T) {
+	t.Parallel()
+	path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
+	ready := path + "/" + readyName
+	put(t, c, path)
+	p := zktest.NewProxy(t, zktest.Shared(t).Addrs()[0])
+	var forget atomic.Bool
+	s := dial(t, []string{p.Addr()}, calm, forgetting(&forget))
+	bs := []*DoubleBarrier{NewDoubleBarrier(s, path, 2), NewDoubleBarrier(s, path, 2)}
+	enterAll(t, bs...)
+	slices.SortFunc(bs, func(a, b *DoubleBarrier) int { return strings.Compare(a.in.name(), b.in.name()) })
+	roll, _, err := c.Get(ready)
+	require.NoError(t, err)
+	gate := zktest.NewGate()
+	p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpCreate, ready+"/"), Times: 1, Do: zktest.HoldRequest(gate)})
+	left := goCall(func() error { return bs[1].Leave(ctx) })
+	assembled(t, c, path, 1)
+	require.NoError(t, c.Delete(path+"/"+bs[0].in.name(), -1))
+	next(t, gate.Reached())
+	require.NoError(t, c.Delete(ready, -1))
+	require.NoError(t, c.Delete(path, -1))
+	put(t, c, path)
+	other := NewDoubleBarrier(dialShared(t, calm), path, 1)
+	enterAll(t, other)
+	_, before, err := c.Get(ready)
+	require.NoError(t, err)
+	session := s.ID()
+	p.OnRequest(zktest.Rule{Times: 1, Do: zktest.CutBefore(), Match: func(f zktest.Frame) bool { // the first list with a ticket
+		if f.Op != zktest.OpGetChildren2 || f.Path != path || forget.Load() {
+			return false
+		}
+		forget.Store(true)
+		return true
+	}})
+	p.OnRequest(zktest.Rule{
+		Times: 1,
+		Match: func(f zktest.Frame) bool { return f.Op == zktest.OpGetData && f.Path == ready && forget.Load() },
+		Do: zktest.RewriteReply(func(f zktest.Frame) []byte {
+			const header = 4 + 8 + 4
+			data := f.Bytes[header:]
+			answer := binary.BigEndian.AppendUint32(slices.Clone(f.Bytes[:header]), uint32(len(roll)))
+			return append(append(answer, roll...), data[4+binary.BigEndian.Uint32(data):]...)
+		}),
+	})
+	gate.Open()
+	require.NoError(t, next(t, left))
+	require.NotEqual(t, session, s.ID())
+	_, stat, err := c.Get(ready)
+	require.NoError(t, err)
+	require.Equal(t, before.Czxid, stat.Czxid)
+	leaveAll(t, other)
+	require.ErrorIs(t, bs[0].Leave(ctx), ErrLost)
+}
+
+// Somebody removes all there was while a member with a ticket asks which tickets there are, and there is another round at the same path, of the same versions. Its
+// ready, in which there is no such ticket, stays.
+func TestDoubleBarrierTicketIsGone(t *testing.T) {
+	t.Parallel()
+	path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
+	ready := path + "/" + readyName
+	put(t, c, path)
+	s, p := dialProxy(t, calm)
+	bs := []*DoubleBarrier{NewDoubleBarrier(s, path, 2), NewDoubleBarrier(s, path, 2)}
+	enterAll(t, bs...)
+	slices.SortFunc(bs, func(a, b *DoubleBarrier) int { return strings.Compare(a.in.name(), b.in.name()) })
+	gate := zktest.NewGate()
+	p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpGetChildren2, ready), Times: 1, Do: zktest.HoldRequest(gate)})
+	left := goCall(func() error { return bs[1].Leave(ctx) })
+	assembled(t, c, path, 1)
+	require.NoError(t, c.Delete(path+"/"+bs[0].in.name(), -1))
+	next(t, gate.Reached())
+	for _, ticket := range children(t, c, ready) {
+		require.NoError(t, c.Delete(ready+"/"+ticket, -1))
+	}
+	require.NoError(t, c.Delete(ready, -1))
+	require.NoError(t, c.Delete(path, -1))
+	put(t, c, path)
+	other := NewDoubleBarrier(dialShared(t, calm), path, 1)
+	enterAll(t, other)
+	_, before, err := c.Get(ready)
+	require.NoError(t, err)
+	gate.Open()
+	require.NoError(t, next(t, left))
+	_, stat, err := c.Get(ready)
+	require.NoError(t, err)
+	require.Equal(t, before.Czxid, stat.Czxid)
+	leaveAll(t, other)
+	require.ErrorIs(t, bs[0].Leave(ctx), ErrLost)
+}
+
+// Somebody deletes ready when the last one inside is about to do so, and a new round is opened, which counts that one: its znode is there. The transaction that
+// was on its way does not close the new round, whose ready has the same version.
+func TestDoubleBarrierIsNotClosedUnderTheNextRound(t *testing.T) {
+	t.Parallel()
+	path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
+	s, p := dialProxy(t, calm)
+	a, b := NewDoubleBarrier(s, path, 1), NewDoubleBarrier(dialShared(t, calm), path, 2)
+	enterAll(t, a)
+	gate := zktest.NewGate()
+	p.OnRequest(zktest.Rule{Match: zktest.MatchOp(zktest.OpMulti), Times: 1, Do: zktest.HoldRequest(gate)})
+	left := goCall(func() error { return a.Leave(ctx) })
+	next(t, gate.Reached())
+	require.NoError(t, c.Delete(path+"/"+readyName, -1))
+	enterAll(t, b)
+	_, before, err := c.Get(path + "/" + readyName)
+	require.NoError(t, err)
+	gate.Open()
+	still(t, left)
+	_, stat, err := c.Get(path + "/" + readyName)
+	require.NoError(t, err)
+	require.Equal(t, before.Czxid, stat.Czxid)
+	leaveAll(t, b)
+	require.NoError(t, next(t, left))
 	require.Empty(t, children(t, c, path))
 }
