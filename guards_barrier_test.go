@@ -208,6 +208,7 @@ func TestDoubleBarrierTransactionOfAMemberThatIsGone(t *testing.T) {
 	for _, buries := range []bool{false, true} {
 		path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
 		s, p := dialProxy(t, calm)
+		put(t, c, path) // no container, which would go by itself
 		first, late := NewDoubleBarrier(dialShared(t, calm), path, 1), NewDoubleBarrier(s, path, 1)
 		enterAll(t, first)
 		if buries {
@@ -226,6 +227,7 @@ func TestDoubleBarrierTransactionOfAMemberThatIsGone(t *testing.T) {
 		if buries {
 			require.NoError(t, c.Delete(path+"/"+readyName, -1))
 			require.NoError(t, c.Delete(path, -1))
+			put(t, c, path)
 			enterAll(t, first)
 		}
 		_, before, err := c.Get(path + "/" + readyName)
@@ -391,6 +393,7 @@ func TestDoubleBarrierCountsNobodyTwiceWhoWasRefused(t *testing.T) {
 func TestDoubleBarrierWhoseDirectoryGoes(t *testing.T) {
 	t.Parallel()
 	path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
+	put(t, c, path) // no container, which would go by itself
 	s, p := dialProxy(t, calm)
 	b := NewDoubleBarrier(s, path, 1)
 	gate := zktest.NewGate()
@@ -621,8 +624,30 @@ func TestDoubleBarrierTicketOfAnotherSession(t *testing.T) {
 	_, stat, err := c.Get(ready)
 	require.NoError(t, err)
 	require.Equal(t, before.Czxid, stat.Czxid)
+	eventually(t, 5*time.Second, "both tickets are gone", func() bool { return len(children(t, c, ready)) == 0 })
 	leaveAll(t, other)
 	require.ErrorIs(t, bs[0].Leave(ctx), ErrLost)
+}
+
+// The last one inside has died, and somebody deletes ready before another one has made its ticket in it. The round is over with that.
+func TestDoubleBarrierReadyGoesBeforeTheTicket(t *testing.T) {
+	t.Parallel()
+	path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
+	s, p := dialProxy(t, calm)
+	bs := []*DoubleBarrier{NewDoubleBarrier(s, path, 2), NewDoubleBarrier(s, path, 2)}
+	enterAll(t, bs...)
+	slices.SortFunc(bs, func(a, b *DoubleBarrier) int { return strings.Compare(a.in.name(), b.in.name()) })
+	gate := zktest.NewGate()
+	p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpCreate, path+"/"+readyName+"/"), Times: 1, Do: zktest.HoldRequest(gate)})
+	left := goCall(func() error { return bs[1].Leave(ctx) })
+	assembled(t, c, path, 1)
+	require.NoError(t, c.Delete(path+"/"+bs[0].in.name(), -1))
+	next(t, gate.Reached())
+	require.NoError(t, c.Delete(path+"/"+readyName, -1))
+	gate.Open()
+	require.NoError(t, next(t, left))
+	require.ErrorIs(t, bs[0].Leave(ctx), ErrLost)
+	require.Empty(t, children(t, c, path))
 }
 
 // Somebody removes all there was while a member with a ticket asks which tickets there are, and there is another round at the same path, of the same versions. Its
