@@ -401,7 +401,8 @@ func (m *entrant) arm() (there bool, err error) {
 }
 
 // pass goes through the open barrier: as one that was counted, or as one that comes late. Without in, again tells that ready is there, or was when it was read
-// first: it may be another one by now, or one that a dead round has left behind, and that is gone now.
+// first: it may be another one by now, or one that a dead round has left behind, and that is gone now. It is not told of a member whose own znode has gone: of
+// that the watch tells, and who withdraws is out.
 func (m *entrant) pass() (in, again bool, err error) {
 	r, err := m.roll()
 	if err != nil || r == nil {
@@ -420,10 +421,12 @@ func (m *entrant) pass() (in, again bool, err error) {
 			inside := r.among(names)
 			if inside == "" {
 				ops, err := m.clearing(r)
-				if err == nil {
-					_, _, err = m.transact(append(ops, known, &zk.CheckVersionRequest{Path: m.made.Path, Version: -1})...)
+				if err != nil {
+					return false, false, err
 				}
-				return false, true, err
+				ops = append(ops, known, &zk.CheckVersionRequest{Path: m.made.Path, Version: -1})
+				_, failed, err := m.transact(ops...)
+				return false, failed != len(ops)-1, err
 			}
 			data := append(slices.Clip(r.data), "\n"+m.name()...)
 			if len(data)+4*len(m.dir) > core.MaxData {

@@ -223,7 +223,7 @@ func (l *leaver) left(names []string, r *roll, mine bool) []string {
 	switch {
 	case mine && r.names != nil:
 		known = r.names
-	case l.round == nil && !mine && l.m.crew != nil:
+	case l.round == nil && l.m.crew != nil:
 		known = l.m.crew
 	case mine, l.round == nil:
 		known = names
