@@ -275,7 +275,7 @@ func (c *contender) claims(p place, listed, watched core.Epoch) {
 func (c *contender) disclaim() {
 	if c.heir != nil {
 		c.heirs.withdraw(c.heir)
-		c.heir.pred.called.Store(false) // whoever goes on with the subscription lists first
+		c.heir.pred.called.Store(false) // for who goes on with the subscription; the answer wakes it in any case, and its list passes over what is on its way out
 		c.heir = nil
 	}
 }

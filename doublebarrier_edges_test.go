@@ -200,7 +200,8 @@ func TestDoubleBarrierWithdrawnIsNotCounted(t *testing.T) {
 	t.Parallel()
 	path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
 	s, p := dialProxy(t, WithTimeout(30*time.Second)) // its znode stays for as long as the answer is held
-	a, b, d := NewDoubleBarrier(s, path, 2), NewDoubleBarrier(dialShared(t, calm), path, 2), NewDoubleBarrier(dialShared(t, calm), path, 2)
+	other, q := dialProxy(t, calm)
+	a, b, d := NewDoubleBarrier(s, path, 2), NewDoubleBarrier(other, path, 2), NewDoubleBarrier(dialShared(t, calm), path, 2)
 	gate := zktest.NewGate()
 	p.OnRequest(zktest.Rule{Match: zktest.MatchPath(zktest.OpGetData, path+"/"+readyName), Times: 1, Do: zktest.HoldReply(gate)})
 	short, cancel := context.WithCancel(ctx)
@@ -209,7 +210,9 @@ func TestDoubleBarrierWithdrawnIsNotCounted(t *testing.T) {
 	cancel()
 	next(t, gate.Reached())
 	entered := goCall(func() error { return b.Enter(ctx) })
-	assembled(t, c, path, 2)
+	eventually(t, 5*time.Second, "it has tried to open", func() bool {
+		return slices.ContainsFunc(q.Requests(), func(r zktest.Record) bool { return r.Op == zktest.OpMulti && r.Answered })
+	})
 	still(t, entered)
 	enterAll(t, d)
 	require.NoError(t, next(t, entered))
@@ -441,7 +444,7 @@ func TestDoubleBarrierLeavesNoWatch(t *testing.T) {
 	server := newTestServer(t, 100*time.Millisecond)
 	s := dial(t, []string{server.addr})
 	path := newPath(t)
-	a, b := NewDoubleBarrier(s, path, 2), NewDoubleBarrier(s, path, 2)
+	a, b, d := NewDoubleBarrier(s, path, 3), NewDoubleBarrier(s, path, 3), NewDoubleBarrier(s, path, 3)
 	for range rounds(t, 400) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Millisecond)
 		err := a.Enter(ctx)
@@ -449,8 +452,22 @@ func TestDoubleBarrierLeavesNoWatch(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
 	for range rounds(t, 40) {
-		enterAll(t, a, b)
-		leaveAll(t, a, b)
+		enterAll(t, a, b, d)
+		leaveAll(t, a, b, d)
+	}
+	enterAll(t, a, b, d)
+	bs := []*DoubleBarrier{a, b, d}
+	slices.SortFunc(bs, func(a, b *DoubleBarrier) int { return strings.Compare(a.in.name(), b.in.name()) })
+	ctx := within(t, 20*time.Second)
+	var left []<-chan error
+	for _, i := range []int{0, 2, 1} { // the first waits for the third, and then for the second
+		if len(left) > 0 {
+			still(t, left[0])
+		}
+		left = append(left, goCall(func() error { return bs[i].Leave(ctx) }))
+	}
+	for _, l := range left {
+		require.NoError(t, next(t, l))
 	}
 	eventually(t, 5*time.Second, "nothing is owed", func() bool { return s.engine.Owing() == 0 })
 	require.LessOrEqual(t, s.engine.Watched(), 1)

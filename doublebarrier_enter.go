@@ -23,7 +23,7 @@ const readyName = "ready"
 // Who is inside is decided by transactions alone:
 //
 //	open    path's version is that of the list: +1, each member of the list is there at version 0, ready does not exist: created with their names
-//	join    path's version, the member is there, ready's version is that of the names: +1, with one name more
+//	join    path's version, the member is there, one that it names is there, ready's version is that of the names: +1, with one name more
 //	close   path's version, ready's version: deleted; with the znode of the last one inside, or a ticket
 //	bury    path's version, ready's version, the member is there: deleted; none that it names was in the list
 //
@@ -140,9 +140,12 @@ func rollNames(data []byte) []string {
 // has reports whether a member with that name is inside.
 func (r *roll) has(name string) bool { return r.names == nil || slices.Contains(r.names, name) }
 
-// among reports whether one of those inside is in a list.
-func (r *roll) among(names []string) bool {
-	return slices.ContainsFunc(r.names, func(name string) bool { return slices.Contains(names, name) })
+// among returns one of those inside that is in a list, "" for none.
+func (r *roll) among(names []string) string {
+	if i := slices.IndexFunc(r.names, func(name string) bool { return slices.Contains(names, name) }); i >= 0 {
+		return r.names[i]
+	}
+	return ""
 }
 
 // transact sends a transaction once. Without an error, ok tells that it was made; else it was not, or nobody knows, and the caller looks again.
@@ -332,19 +335,18 @@ func (g *gathering) removed(r *core.Removal) error {
 func (m *entrant) lost() {
 	m.own.Cancel()
 	m.removal = m.e.Remove(m.made.Path, m.made.Session)
-	m.unfit = append(m.unfit, m.name()) // it may be seen for a while, and would be counted beside the next one
 	m.made = core.Created{}
 }
 
 // withdraw takes the member out when ctx has ended, and reports whether it is inside after all.
 func (m *entrant) withdraw() (in bool, err error) {
 	m.ctx = m.e.Context()
-	_, err = m.read(func(c core.Conn) error {
-		_, err := c.Set(m.made.Path, m.data, 0)
+	_, err = m.read(func(c core.Conn) error { // again when it is not answered: any further version will do
+		_, err := c.Set(m.made.Path, m.data, -1)
 		return err
 	})
 	switch {
-	case err == nil, errors.Is(err, zk.ErrBadVersion): // repeated, it finds its own version
+	case err == nil:
 	case errors.Is(err, zk.ErrNoNode): // lost
 		return false, nil
 	default:
@@ -380,10 +382,7 @@ func (m *entrant) look() (in bool, err error) {
 func (m *entrant) arm() (there bool, err error) {
 	for {
 		own, at, err := m.own.Arm(m.ctx)
-		switch gone := errors.Is(err, zk.ErrNoNode); {
-		case (err == nil || gone) && !at.SameConn():
-			continue
-		case gone, err == nil && (at.After.Session != m.made.Session || own.Stat.Version != 0):
+		if errors.Is(err, zk.ErrNoNode) || err == nil && (at.After.Session != m.made.Session || own.Stat.Version != 0) {
 			m.lost()
 			return false, nil
 		}
@@ -402,7 +401,8 @@ func (m *entrant) arm() (there bool, err error) {
 }
 
 // pass goes through the open barrier: as one that was counted, or as one that comes late. Without in, again tells that ready is there, or was when it was read
-// first: it may be another one by now, or one that a dead round has left behind, and that is gone now.
+// first: it may be another one by now, or one that a dead round has left behind, and that is gone now. It is not told of a member whose own znode has gone: of
+// that the watch tells, and who withdraws is out.
 func (m *entrant) pass() (in, again bool, err error) {
 	r, err := m.roll()
 	if err != nil || r == nil {
@@ -418,20 +418,26 @@ func (m *entrant) pass() (in, again bool, err error) {
 		}
 		if !r.has(m.name()) {
 			known := &zk.CheckVersionRequest{Path: m.dir, Version: version}
-			if !r.among(names) {
+			inside := r.among(names)
+			if inside == "" {
 				ops, err := m.clearing(r)
-				if err == nil {
-					_, _, err = m.transact(append(ops, known, &zk.CheckVersionRequest{Path: m.made.Path, Version: -1})...)
+				if err != nil {
+					return false, false, err
 				}
-				return false, true, err
+				ops = append(ops, known, &zk.CheckVersionRequest{Path: m.made.Path, Version: -1})
+				_, failed, err := m.transact(ops...)
+				return false, failed != len(ops)-1, err
 			}
 			data := append(slices.Clip(r.data), "\n"+m.name()...)
-			if len(data)+2*len(m.dir) > core.MaxData {
+			if len(data)+4*len(m.dir) > core.MaxData {
 				return false, false, fmt.Errorf("%s names %d members, and there is no room for one more", m.ready(), len(r.names))
 			}
 			m.crew = r.names
 			in, failed, err := m.transact(known, &zk.SetDataRequest{Path: m.ready(), Data: data, Version: r.stat.Version},
-				&zk.CheckVersionRequest{Path: m.made.Path, Version: -1})
+				&zk.CheckVersionRequest{Path: m.made.Path, Version: -1}, &zk.CheckVersionRequest{Path: znode.Join(m.dir, inside), Version: -1})
+			if failed == 3 { // the list was older than its end
+				m.unfit = append(m.unfit, inside)
+			}
 			return in, failed != 2, err
 		}
 	}

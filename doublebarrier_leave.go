@@ -169,11 +169,11 @@ func (l *leaver) look(first bool) (done bool, err error) {
 			}
 		case mine:
 			// Who has come in between the list and ready is not in that list. In another session a server may be behind of what ready said.
-			now, same, at, err := l.present()
+			now, _, at, err := l.present()
 			if err != nil {
 				return false, err
 			}
-			if same != version || at.After.Session != span.After.Session || len(l.left(now, r, mine)) > 0 {
+			if at.After.Session != span.After.Session || len(l.left(now, r, mine)) > 0 {
 				continue
 			}
 			ops, err := l.clearing(r)
@@ -223,7 +223,7 @@ func (l *leaver) left(names []string, r *roll, mine bool) []string {
 	switch {
 	case mine && r.names != nil:
 		known = r.names
-	case l.round == nil && !mine && l.m.crew != nil:
+	case l.round == nil && l.m.crew != nil:
 		known = l.m.crew
 	case mine, l.round == nil:
 		known = names
