@@ -13,7 +13,10 @@ import (
 //
 // If a number is [Exhausted] the result is not the order of arrival.
 func SortBySeq(names []Name) {
-	slices.SortStableFunc(names, func(a, b Name) int {
-		return cmp.Or(cmp.Compare(a.Seq, b.Seq), strings.Compare(a.Raw, b.Raw))
+	slices.SortFunc(names, func(a, b Name) int {
+		if c := cmp.Compare(a.Seq, b.Seq); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Raw, b.Raw) // no two are equal
 	})
 }
