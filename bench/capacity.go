@@ -25,18 +25,23 @@ type measured struct {
 	leaseHere float64 // a lease,
 	waitHere  float64 // a waiter, with the goroutine that calls
 	queueing  float64 // ms to queue behind longQueue others
+	granting  float64 // kB of a grant there
 	longQueue int
 }
 
 // measuredBy finds them, or says which are missing.
 func measuredBy(r *growthReport) (m measured, err error) {
 	size := r.size
-	sessions, paths, waiters := slices.Max(size.sessions), slices.Max(size.paths), 0
-	for _, n := range size.waiters { // the most that came to wait
-		if !math.IsNaN(r.value(tableWaiters, groupSpread(size.spread), toQueue, n)) {
-			waiters = max(waiters, n)
+	longest := func(table, group, what string, ns []int) (n int) { // of those that there is a figure of
+		for _, k := range ns {
+			if !math.IsNaN(r.value(table, group, what, k)) {
+				n = max(n, k)
+			}
 		}
+		return n
 	}
+	sessions, paths := longest(tableSessions, groupHolding, syncs, size.sessions), longest(tablePaths, groupNew, serverBytes, size.paths)
+	waiters := longest(tableWaiters, groupSpread(size.spread), toQueue, size.waiters)
 	most := func(group, what string) float64 {
 		v := math.NaN()
 		for _, n := range size.flights {
@@ -58,6 +63,7 @@ func measuredBy(r *growthReport) (m measured, err error) {
 		heapHere: of(tableSessions, groupOpen, heapBytes, sessions), leaseHere: of(tablePaths, groupNew, heapBytes, paths),
 		waitHere: of(tableWaiters, groupSpread(size.spread), heapBytes, waiters) + of(tableWaiters, groupSpread(size.spread), stackBytes, waiters),
 		queueing: of(tableWaiters, groupSpread(size.spread), toQueue, waiters), longQueue: waiters,
+		granting: of(tableWaiters, groupSpread(size.spread), grantKB, waiters),
 	}
 	for _, f := range []struct {
 		name  string
@@ -66,7 +72,7 @@ func measuredBy(r *growthReport) (m measured, err error) {
 		{"writes", m.writes}, {"cycles", m.cycles}, {"writes on a new path", m.newWrites}, {"processor of a cycle", m.cpuCycle}, {"processor of a ping", m.cpuPing},
 		{"processor of a sync", m.cpuSync}, {"bytes of a znode", m.znode}, {"bytes of a watch", m.watch}, {"bytes of a path", m.path},
 		{"bytes of a session", m.session}, {"requests at rest", m.again}, {"heap of a session", m.heapHere},
-		{"heap of a lease", m.leaseHere}, {"heap of a waiter", m.waitHere}, {"queueing", m.queueing},
+		{"heap of a lease", m.leaseHere}, {"heap of a waiter", m.waitHere}, {"queueing", m.queueing}, {"a grant", m.granting},
 	} {
 		if math.IsNaN(f.value) {
 			err = fmt.Errorf("no figure for: %s; the projection needs all, of a server on this machine that tells mntr, and jcmd beside it", f.name)
@@ -180,7 +186,7 @@ func capacityPage(about about, m measured, a assumptions) []byte {
 	line("writes a second", "k · u · W", fmt.Sprintf("%s · %s · %s", f(a.kept), f(a.used), count(m.writes)), count(carries(m, a)))
 	line("locks a second, on paths that are there", "k · u · W / 2", fmt.Sprintf("%s / 2", count(carries(m, a))), count(locksPerSecond(m, a)))
 	line("locks a second, each on a new path", "k · u · W / (w + 2)", fmt.Sprintf("%s / (%s + 2)", count(carries(m, a)), f(m.newWrites)), count(newLocksPerSecond(m, a)))
-	line("the leader's processor at that many locks, if it did all of their work", "L · c", fmt.Sprintf("%s · %s µs", count(locksPerSecond(m, a)), f(m.cpuCycle)),
+	line("the leader's processor at that many locks, if it did all of their work: no more than 100 %", "L · c", fmt.Sprintf("%s · %s µs", count(locksPerSecond(m, a)), f(m.cpuCycle)),
 		f(locksPerSecond(m, a)*m.cpuCycle/1e4)+" %")
 	line("heartbeats of 1,000 sessions that hold or wait", "N · (3 + 6) / T", fmt.Sprintf("1,000 · 9 / %s s", f(a.timeout)), f(1000*9/a.timeout)+" a second")
 	line("of these, syncs, which all go to the leader", "N · 6 / T", fmt.Sprintf("1,000 · 6 / %s s", f(a.timeout)), f(1000*6/a.timeout)+" a second")
@@ -192,7 +198,7 @@ func capacityPage(about about, m measured, a assumptions) []byte {
 	line("locks that can be held, by memory", "H / P", fmt.Sprintf("%s MB / %s", f(a.heap/1e6), f(m.path)), count(a.heap/m.path))
 	line("waiters, by memory", "H / (Z + 2 · V)", fmt.Sprintf("%s MB / %s", f(a.heap/1e6), f(waiterBytesAtServer(m))), count(a.heap/waiterBytesAtServer(m)))
 	line("requests of 1,000 waiters at rest", "N · r / 3600 s", fmt.Sprintf("1,000 · %s / 3600 s", f(m.again)), f(1000*m.again/3600)+" a second")
-	say(capacityMeaning, thousands(m.longQueue), f(m.queueing))
+	say(capacityMeaning, thousands(m.longQueue), f(m.queueing), f(m.granting))
 
 	say("\n## In the process\n\n| | measured | |\n|---|---:|---|\n")
 	say("| a session | %s MB | nearly all of it go-zookeeper's buffers, of which only what was used is in memory |\n", f(m.heapHere/1e6))
@@ -231,9 +237,11 @@ func plural(n int, one, more string) string {
 
 const capacityHead = `# What one ensemble carries
 
-How many locks, waiters and sessions an ensemble has room for, with the arithmetic. What is measured is of the run that wrote this page and [growth.md](growth.md), on
-%[1]s: %[2]s, %[3]s, %[4]s. What is assumed stands below it, with a letter of its own. For yours: ` + "`ZKTEST_REAL=addr ZKTEST_SERVERS=host:port make bench-growth`" + ` measures on servers that run
-already, for tests only; take its figures in place of these, and your assumptions.
+How many locks, waiters and sessions an ensemble has room for, with the arithmetic. What is measured is of the run that wrote this page and [growth.md](growth.md):
+%[1]s, %[2]s, %[3]s, %[4]s. What is assumed stands below it, with letters of its own.
+
+For your servers: ` + "`ZKTEST_REAL=addr ZKTEST_SERVERS=host:port make bench-growth`" + ` measures on some that run already and are for tests only. Put its figures in place of these,
+and your assumptions.
 `
 
 const capacityAssumptions = `
@@ -245,8 +253,10 @@ None of these was measured.
   majority, before it is answered. Servers write what has come meanwhile at once, so a disk makes each write slower before it makes them fewer: growth.md has what forceSync
   did to one server on this disk. More servers carry more reads and sessions, and fewer writes.
 - *u* = %s: the part of what it carries that is planned for. The rest is for bursts, an election, a server that is down.
-- *H* = %s MB: the part of a server's heap that is for what is counted here. All servers hold all znodes; a watch and a session's connection are on one.
-- *h* = %s %% of one processor of the leader: what heartbeats may take.
+- *H* = %s MB: the part of a server's heap that is for what is counted here. All servers hold all znodes; a watch and a session's connection are on one of
+  them, and are counted here as if all of them were on the same.
+- *h* = %s %% of one processor of the leader: what heartbeats may take. It is a budget, and no limit. Pings are answered by the server that a session is on, and are
+  counted here as if that were always the leader.
 - *T* = %s s: the session timeout of all.
 
 A server that is not for tests has both compilers of its JVM and needs less of its processors for a request than measured here.
@@ -254,16 +264,18 @@ A server that is not for tests has both compilers of its JVM and needs less of i
 
 const capacityMeaning = `
 - **Writes are what ends first.** A lock that is taken and given back is two, on whatever server its session is, and two reads, which that server answers by itself.
+  So it is when others wait: the release of one and the create of the next to come, with one or two reads more.
 - **Heartbeats grow with the sessions, not with the locks.** A session that holds or waits for anything sends a sync every T/6; one that does not only its client's pings, every T/3.
   Twice the timeout is half of both. A sync goes to the leader whatever server the session is on, is not written to a log, and waits for the writes before it.
-- **A queue costs by its length.** Each of %[1]s waiters took %[2]s ms to queue, and lists of the whole directory are a part of it: see growth.md for how that grows. A queue of
-  thousands wants to be several paths, and so several queues, on the same ensemble.
+- **A queue costs by its length.** Each of %[1]s waiters over some sessions took %[2]s ms to queue, most of it the processor's here, which orders a list of all for each of them; and a
+  grant took %[3]s kB, since most go from one session to another, and the next one then lists. growth.md has how that grows. A waiter at rest looks again now and then, which is
+  another list. A queue of thousands wants to be several paths, and so several queues, on the same ensemble.
 `
 
 const capacityShard = `
 ## When to take several ensembles
 
-One is enough until one of these is passed, in the order in which it happens to most.
+One is enough until one of these is passed.
 
 | passed | what to do first | what several ensembles do |
 |---|---|---|
@@ -275,8 +287,8 @@ One is enough until one of these is passed, in the order in which it happens to 
 
 The number of ensembles is the greatest of the three quotients, rounded up. Then:
 
-- The path decides on the ensemble, by a rule that all programs have in common, those in Java too: two that disagree both hold the lock. A rule that changes changes for all at once, or
-  holds both locks while they move ([migration](migration.md) has the same problem, and its answer).
+- The path decides on the ensemble, by a rule that all programs have in common, those in Java too: two that disagree both hold the lock. While the rule changes, who has
+  the new one takes both locks, until nobody has the old one.
 - Tokens of different ensembles do not compare. A resource that has seen the tokens of one takes those of another only after it was told to begin anew.
 - What is guarded by ` + "`Lease.Check`" + ` has to be on the lock's own ensemble.
 `

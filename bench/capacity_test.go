@@ -12,7 +12,7 @@ import (
 // known is easy to reckon with by hand.
 var known = measured{
 	writes: 20000, cycles: 4000, newWrites: 3, cpuCycle: 250, cpuPing: 60, cpuSync: 70, znode: 500, watch: 300, path: 1250, session: 3000, again: 180,
-	heapHere: 2.5e6, leaseHere: 2000, waitHere: 8000, queueing: 1.5, longQueue: 1000,
+	heapHere: 2.5e6, leaseHere: 2000, waitHere: 8000, queueing: 1.5, granting: 24, longQueue: 1000,
 }
 
 func TestCapacity(t *testing.T) {
@@ -60,6 +60,7 @@ func grownSample() *growthReport {
 	for n, v := range map[int]float64{10: 0.5, 1000: 1.5} {
 		add(tableWaiters, groupSpread(10), n, toQueue, v, v, 100*v)
 		add(tableWaiters, groupSpread(10), n, heapBytes, 5000*v)
+		add(tableWaiters, groupSpread(10), n, grantKB, 16*v)
 		add(tableWaiters, groupSpread(10), n, stackBytes, 1000)
 	}
 	add(tableWaiters, groupResting, 100, restByHour, 180)
@@ -99,7 +100,7 @@ func TestWhatTheProjectionTakes(t *testing.T) {
 
 func TestCapacityPage(t *testing.T) {
 	page := string(capacityPage(about{Date: "2001-02-03", Server: "ZooKeeper 0", Versions: []string{"at 1234567"}, Machine: "one", Load: "1.5"}, known, assumed))
-	require.Contains(t, page, "2001-02-03: ZooKeeper 0, one, load average 1.5 at the start, at 1234567.")
+	require.Contains(t, page, "2001-02-03, ZooKeeper 0, one, load average 1.5 at the start, at 1234567.")
 	for _, line := range []string{
 		"| locks a second, on paths that are there | k · u · W / 2 | 5,000 / 2 | **2,500** |",
 		"| locks a second, each on a new path | k · u · W / (w + 2) | 5,000 / (3 + 2) | **1,000** |",

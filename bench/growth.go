@@ -96,11 +96,20 @@ func (g *growth) cells() (cells []growthCell) {
 		add(tableLoad, groupForced, size.flights, measureForced)
 	}
 	add(tableServer, "", []int{size.sample}, measureServerMemory)
-	add(tableWaiters, groupOneSession, size.waiters, func(ctx context.Context, s *grown) { s.queue(ctx, 1) })
-	add(tableWaiters, groupSpread(size.spread), size.waiters, func(ctx context.Context, s *grown) { s.queue(ctx, size.spread) })
+	queues := []struct {
+		group    string
+		sessions int
+	}{{groupOneSession, 1}, {groupSpread(size.spread), size.spread}}
+	last := len(size.waiters) - 1
+	for _, q := range queues {
+		add(tableWaiters, q.group, size.waiters[:last], func(ctx context.Context, s *grown) { s.queue(ctx, q.sessions) })
+	}
 	add(tableWaiters, groupResting, []int{slices.Max(size.resting)}, measureResting)
 	add(tableSessions, groupOpen, size.sessions, measureSessions)
-	add(tablePaths, groupNew, size.paths, measurePaths) // the last one: the server takes a minute to remove ten thousand containers
+	add(tablePaths, groupNew, size.paths, measurePaths)
+	for _, q := range queues { // last of all: a busy machine may not come to their end
+		add(tableWaiters, q.group, size.waiters[last:], func(ctx context.Context, s *grown) { s.queue(ctx, q.sessions) })
+	}
 	return cells
 }
 

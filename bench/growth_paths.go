@@ -29,8 +29,10 @@ func measurePaths(ctx context.Context, s *grown) {
 	n, m := s.cell.n, &meter{}
 	session := s.dial(ctx, 1, m, s.g.size.timeout)[0]
 	root := s.path()
+	kept, err := zkrecipes.NewMutex(session, root+"/kept").Lock(ctx) // or the server removes root, when nothing is in it
+	s.must(err)
 	aside := &ourLocker{l: zkrecipes.NewMutex(session, root+"/aside")}
-	_, err := cycles(ctx, aside, warmUp)
+	_, err = cycles(ctx, aside, warmUp)
 	s.must(err)
 	s.calm(ctx)
 	locks := make([]*ourLocker, n)
@@ -83,4 +85,5 @@ func measurePaths(ctx context.Context, s *grown) {
 	again.add("requests a second", float64(went.requests)/took)
 	again.add("requests of a cycle", float64(went.requests)/count)
 	again.add(cpuOfCycle, (to.serverCPU-from.serverCPU)*1e6/count)
+	s.must(kept.Release(ctx))
 }

@@ -43,6 +43,7 @@ const (
 	znodeBytes      = "bytes for an ephemeral znode"
 	watchBytes      = "bytes for a watch on it"
 	toQueue         = "ms to queue"
+	grantKB         = "kB to be granted and release"
 	heapBytes       = "bytes of heap here"
 	stackBytes      = "bytes of stack here"
 	serverBytes     = "bytes of heap at the server"

@@ -13,13 +13,14 @@ import (
 // queue has n goroutines wait for one lock, in so many sessions, and then get it, one after the other.
 func (s *grown) queue(ctx context.Context, sessions int) {
 	n, m, path := s.cell.n, &meter{}, s.path()
+	var waiting sync.WaitGroup
+	s.Cleanup(waiting.Wait) // which is after the sessions are closed
 	all := s.dial(ctx, sessions, m, longTimeout)
 	holder, err := zkrecipes.NewMutex(all[0], path).Lock(ctx)
 	s.must(err)
 	s.must(settle(ctx, []*meter{m}, traffic{}, 1))
 	before := s.look(ctx, m)
 
-	var waiting sync.WaitGroup
 	var granted atomic.Int64
 	var failed atomic.Pointer[error]
 	begin, stopped := make(chan struct{}), make(chan struct{})
@@ -91,7 +92,7 @@ func (s *grown) queue(ctx context.Context, sessions int) {
 	went := drained.traffic.sub(drain.traffic)
 	s.add("ms to be granted and release", ms(drained.at.Sub(drain.at))/count)
 	s.add("requests to be granted and release", float64(went.requests)/count)
-	s.add("kB to be granted and release", float64(went.bytes)/1000/count)
+	s.add(grantKB, float64(went.bytes)/1000/count)
 	if int(count) >= heavy {
 		s.add("µs of the server's processor for that", (drained.serverCPU-drain.serverCPU)*1e6/count)
 	}
@@ -105,8 +106,9 @@ func measureResting(ctx context.Context, s *grown) {
 		before traffic
 	}
 	var queues []queue
-	waiting, ended := sync.WaitGroup{}, make(chan struct{})
-	s.Cleanup(waiting.Wait)
+	ended := make(chan struct{})
+	var waiting sync.WaitGroup
+	s.Cleanup(waiting.Wait) // which is after the sessions are closed
 	var failed atomic.Pointer[error]
 	for _, n := range s.g.size.resting {
 		m := &meter{}
