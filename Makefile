@@ -24,7 +24,7 @@ HEAVY := ./examples/fencedrow
 
 # The steps of a target have an order, and two of them may call apt-get.
 .NOTPARALLEL:
-.PHONY: help test interop test-launch torture shrink check demo diagrams recording fuzz bench bench-full microbench cover rename zookeeper commands peers c-compiler
+.PHONY: help test interop test-launch torture shrink check demo diagrams recording fuzz bench bench-full bench-growth microbench cover rename zookeeper commands peers c-compiler
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | awk -F'|' '{ printf "%-22s %s\n", $$1, $$2 }'
@@ -79,6 +79,9 @@ bench: ## what the locks cost, beside raw calls and zk.Lock, on a real ZooKeeper
 bench-full: peers ## the same, and beside it Java Curator, kazoo, etcd and redsync; BENCHFLAGS as above
 	@{ command -v etcd && command -v redis-server; } >/dev/null || scripts/apt-install etcd-server redis-server
 	@cd bench && GOWORK=off ../scripts/zookeeper go run . -full $(BENCHFLAGS)
+
+bench-growth: ## how cost grows with waiters, lock paths and sessions, in some eight minutes, by hand; BENCHFLAGS=-write: docs/growth.md and docs/capacity.md
+	@cd bench && GOWORK=off ../scripts/zookeeper go run . -growth $(BENCHFLAGS)
 
 microbench: ## the benchmarks of go test, on a real ZooKeeper
 	scripts/zookeeper go test -run '^$$' -bench . -benchmem $(TESTFLAGS) .

@@ -24,15 +24,19 @@ type about struct {
 }
 
 func (a about) String() string {
-	load := ""
-	if a.Load != "" {
-		load = ", load average " + a.Load + " at the start"
-	}
 	rounds := "One round."
 	if a.Rounds > 1 {
 		rounds = fmt.Sprintf("Medians of %d rounds.", a.Rounds)
 	}
-	return fmt.Sprintf("%s, %s. %s. %s%s. %s", a.Date, a.Server, strings.Join(a.Versions, ", "), a.Machine, load, rounds)
+	return fmt.Sprintf("%s, %s. %s. %s. %s", a.Date, a.Server, strings.Join(a.Versions, ", "), a.where(), rounds)
+}
+
+// where is the machine, and what else it did.
+func (a about) where() string {
+	if a.Load == "" {
+		return a.Machine
+	}
+	return a.Machine + ", load average " + a.Load + " at the start"
 }
 
 func newAbout(ctx context.Context, ensemble *zktest.Ensemble) about {

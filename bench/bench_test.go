@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/zkrecipes/zkrecipes/internal/testrun"
 	"github.com/zkrecipes/zkrecipes/zktest"
 )
 
@@ -62,4 +63,73 @@ func TestEveryCellHasItsFigures(t *testing.T) {
 	}
 	require.Contains(t, string(all["speed.md"]), "5 readers")
 	require.NotContains(t, string(all["speed.md"]), "%!")
+}
+
+// tinyGrowth does the same for -growth.
+var tinyGrowth = growthSizes{
+	waiters: []int{6}, spread: 2, paths: []int{5}, sessions: []int{3}, flights: []int{2}, sample: 20, timeout: 3 * time.Second,
+	watched: 1100 * time.Millisecond, resting: []int{1, 4}, rest: 200 * time.Millisecond, load: 100 * time.Millisecond, join: 20 * time.Second, drain: 20 * time.Second,
+	cell: cellLimit, limit: 2 * time.Minute, repeats: 1,
+}
+
+func TestGrowth(t *testing.T) {
+	rep, err := measureGrowth(t.Context(), zktest.Shared(t), tinyGrowth, t.Output())
+	require.NoError(t, err)
+	require.Empty(t, rep.failures)
+	require.Empty(t, rep.notes)
+	value := rep.value
+	for _, group := range []string{groupOneSession, groupSpread(2)} {
+		for _, n := range tinyGrowth.waiters {
+			require.InDelta(t, 1, value(tableWaiters, group, "goroutines here, the caller's among them", n), 0.5)
+			require.True(t, value(tableWaiters, group, "requests to queue", n) >= 2, "%s, %d", group, n)
+			require.True(t, value(tableWaiters, group, "requests to be granted and release", n) >= 1, "%s, %d", group, n)
+			require.Positive(t, value(tableWaiters, group, toQueue, n))
+		}
+	}
+	for _, n := range tinyGrowth.paths {
+		require.True(t, value(tablePaths, groupNew, newPathWrites, n) >= 3, "a create in vain, the container, the create")
+		require.InDelta(t, 4, value(tablePaths, groupAgain, "requests of a cycle", n), 1)
+		require.Positive(t, value(tablePaths, groupHeld, syncs, n))
+	}
+	for _, n := range tinyGrowth.sessions {
+		require.Zero(t, value(tableSessions, groupIdle, syncs, n))
+		require.InDelta(t, 2*n, value(tableSessions, groupHolding, syncs, n), float64(n), "every T/6, more or less one")
+		require.Greater(t, value(tableSessions, groupOpen, heapBytes, n), 0.0)
+	}
+	for _, n := range tinyGrowth.flights {
+		for _, group := range []string{groupRaw, groupFree} {
+			require.Equal(t, 2*value(tableLoad, group, cyclesPerSecond, n), value(tableLoad, group, writesPerSecond, n))
+		}
+	}
+	_, err = growthFiles(rep)
+	require.ErrorContains(t, err, "no figure for", "so few do not stand out at the server")
+	if testrun.Real() {
+		require.Equal(t, 1.0, value(tablePaths, groupNew, serverWatches, 5))
+		require.InDelta(t, 2, value(tableWaiters, groupSpread(2), serverWatches, 6), 1)
+		require.True(t, value(tableLoad, groupFree, cpuOfCycle, 2) >= 0)
+	}
+}
+
+// Who does not come to wait in time, or is not granted in time, is said and not waited for.
+func TestGrowthDoesNotWaitForAll(t *testing.T) {
+	size := tinyGrowth
+	size.only, size.waiters, size.join = tableWaiters+", "+groupOneSession, []int{50}, time.Millisecond
+	rep, err := measureGrowth(t.Context(), zktest.Shared(t), size, t.Output())
+	require.NoError(t, err)
+	require.Empty(t, rep.failures)
+	require.NotEmpty(t, rep.notes)
+	require.Contains(t, rep.notes[0], "not all waited after 1ms")
+	require.Empty(t, rep.lines)
+
+	size.join, size.drain = tinyGrowth.join, 0
+	rep, err = measureGrowth(t.Context(), zktest.Shared(t), size, t.Output())
+	require.NoError(t, err)
+	require.Empty(t, rep.failures)
+	require.NotEmpty(t, rep.notes)
+	require.Contains(t, rep.notes[0], "were granted within 0s")
+
+	size.limit = 0
+	rep, err = measureGrowth(t.Context(), zktest.Shared(t), size, t.Output())
+	require.NoError(t, err)
+	require.Len(t, rep.failures, len((&growth{size: size}).cells()))
 }

@@ -9,4 +9,5 @@
 //	make bench BENCHFLAGS=-write     # and writes docs/speed.md with its pictures
 //	make bench BENCHFLAGS=-json
 //	make bench-full                  # with Java Curator, kazoo, etcd and redsync
+//	make bench-growth                # how cost grows with waiters, paths and sessions, and what one ensemble carries
 package main

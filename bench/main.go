@@ -44,6 +44,7 @@ func bench(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	asJSON := flags.Bool("json", false, "print JSON with all samples instead of the table")
 	write := flags.Bool("write", false, "write docs/speed.md, or docs/speed-full.md, and its pictures")
 	full := flags.Bool("full", false, "measure Curator, kazoo, etcd and redsync as well, without -limit")
+	growing := flags.Bool("growth", false, "measure how cost grows instead, and with -write write docs/growth.md and docs/capacity.md")
 	only := flags.String("cells", "", "run only the cells whose names contain this `text`")
 	docs := flags.String("docs", filepath.Join("..", "docs"), "the `folder` for -write")
 	rounds := flags.Int("rounds", quick.rounds, "how many rounds")
@@ -55,6 +56,11 @@ func bench(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	size.rounds, size.limit, size.only = *rounds, *limit, *only
 	if *full {
 		size.limit = 0
+	}
+	if *growing {
+		size := wholeGrowth
+		size.only = *only
+		return benchGrowth(ctx, size, *asJSON, *write, *docs, stdout, stderr)
 	}
 	var rep *report
 	err = inScope(ctx, "bench", wholeLimit, func(ctx context.Context, s *scope) {
@@ -88,6 +94,30 @@ func bench(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		name, target = "speed-full", "bench-full"
 	}
 	return writeDocs(rep, *docs, name, target)
+}
+
+func benchGrowth(ctx context.Context, size growthSizes, asJSON, write bool, docs string, stdout, stderr io.Writer) error {
+	var rep *growthReport
+	err := inScope(ctx, "growth", wholeLimit, func(ctx context.Context, s *scope) {
+		var err error
+		rep, err = measureGrowth(ctx, zktest.Shared(s), size, stderr)
+		s.must(err)
+	})
+	if err = errors.Join(err, zktest.CloseShared()); err != nil {
+		return err
+	}
+	print := rep.markdown
+	if asJSON {
+		print = rep.json
+	}
+	if err := print(stdout); err != nil || !write {
+		return err
+	}
+	all, err := growthFiles(rep)
+	if err != nil {
+		return err
+	}
+	return writeFiles(all, docs)
 }
 
 // fullLibraries are what -full adds, on servers of their own where they need them, and what versions these are.
@@ -138,6 +168,10 @@ func writeDocs(r *report, dir, name, target string) error {
 	if err != nil {
 		return err
 	}
+	return writeFiles(all, dir)
+}
+
+func writeFiles(all map[string][]byte, dir string) error {
 	for name, content := range all {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
 			return err

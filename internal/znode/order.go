@@ -17,6 +17,6 @@ func SortBySeq(names []Name) {
 		if c := cmp.Compare(a.Seq, b.Seq); c != 0 {
 			return c
 		}
-		return strings.Compare(a.Raw, b.Raw)
+		return strings.Compare(a.Raw, b.Raw) // no two are equal
 	})
 }
