@@ -238,7 +238,7 @@ func (m *entrant) enter(ctx context.Context) (err error) {
 			if err := m.follow(); err != nil {
 				return err
 			}
-			made, err := m.e.CreateNamed(ctx, m.dir, true, func(id string) string { return id }, m.data)
+			made, err := m.e.CreateOne(ctx, m.dir, m.data)
 			if err != nil {
 				// What was not answered, or came too late, may be there, or has been. To ask now what is being removed would miss what is gone by now.
 				m.unsure = made.GaveUp
@@ -293,6 +293,7 @@ func (m *entrant) leaveBehind() {
 			m.own.Cancel()
 			m.removal = m.e.Remove(m.made.Path, m.made.Session)
 		}
+		m.e.Stray(m.made, m.removal)
 		close(m.left)
 	})
 }
@@ -335,6 +336,7 @@ func (g *gathering) removed(r *core.Removal) error {
 func (m *entrant) lost() {
 	m.own.Cancel()
 	m.removal = m.e.Remove(m.made.Path, m.made.Session)
+	m.e.Stray(m.made, m.removal)
 	m.made = core.Created{}
 }
 

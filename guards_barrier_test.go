@@ -776,3 +776,81 @@ func TestDoubleBarrierReadyIsFull(t *testing.T) {
 	leaveAll(t, first)
 	eventually(t, 5*time.Second, "nothing is left", func() bool { return len(children(t, c, path)) == 0 })
 }
+
+// The create of a member is answered to nobody, and its session is replaced, while the server has both and does not delete yet. The next attempt does not stand
+// beside the first one's znode: both have one name, and it waits until that has gone.
+func TestDoubleBarrierMemberIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	server := zktest.NewServer(t)
+	path, ctx := newPath(t), within(t, 30*time.Second)
+	p := zktest.NewProxy(t, server.Addr())
+	var forget atomic.Bool
+	s := dial(t, []string{p.Addr()}, WithTimeout(20*time.Second), forgetting(&forget))
+	a, b, third := NewDoubleBarrier(s, path, 3), NewDoubleBarrier(dial(t, []string{server.Addr()}, calm), path, 3), NewDoubleBarrier(dial(t, []string{server.Addr()}, calm), path, 3)
+	require.ErrorIs(t, a.Enter(within(t, 50*time.Millisecond)), context.DeadlineExceeded) // the directory is there
+	eventually(t, 5*time.Second, "nothing is left", func() bool { return len(znodes(server, path)) == 0 && s.engine.Owing() == 0 })
+	old := make(chan string, 1)
+	p.OnRequest(zktest.Rule{Times: 1, Do: zktest.CutAfter(), Match: func(f zktest.Frame) bool {
+		if f.Op != zktest.OpCreate || !strings.HasPrefix(f.Path, path+"/") || len(old) > 0 {
+			return false
+		}
+		for range 100 {
+			server.Fail(zktest.OpDelete, f.Path, -127) // throttled
+		}
+		forget.Store(true)
+		old <- f.Path
+		return true
+	}})
+	session := s.ID()
+	entered := goCall(func() error { return a.Enter(ctx) })
+	first := next(t, old)
+	eventually(t, 10*time.Second, "it has another session", func() bool { return s.ID() != 0 && s.ID() != session && s.engine.Ready() })
+	also := goCall(func() error { return b.Enter(ctx) })
+	eventually(t, 10*time.Second, "the other one has come", func() bool { return len(znodes(server, path)) >= 2 })
+	still(t, also)
+	require.Contains(t, znodes(server, path), first)
+	require.Len(t, znodes(server, path), 2)
+	server.Forget()
+	eventually(t, 10*time.Second, "it has a znode of its session", func() bool {
+		for z := range server.Znodes(path) {
+			if z.Owner == s.ID() {
+				return true
+			}
+		}
+		return false
+	})
+	still(t, also)
+	enterAll(t, third)
+	require.NoError(t, next(t, also))
+	require.NoError(t, next(t, entered))
+	leaveAll(t, a, b, third)
+	require.Empty(t, znodes(server, path))
+}
+
+// A create of a member gets lost, and may come into effect at any time. As long as the next one's znode is there it cannot, for it makes the same name; what it
+// makes later is removed.
+func TestDoubleBarrierCreateThatLandsLate(t *testing.T) {
+	t.Parallel()
+	s, p := dialProxy(t, calm)
+	path, other := newPath(t), admin(t)
+	mkdirs(t, other, path)
+	a := NewDoubleBarrier(s, path, 1)
+	asked := make(chan string, 2)
+	p.OnRequest(zktest.Rule{Times: 1, Do: zktest.CutBefore(), Match: func(f zktest.Frame) bool {
+		if f.Op != zktest.OpCreate || !strings.HasPrefix(f.Path, path+"/") || len(asked) > 0 {
+			return false
+		}
+		asked <- f.Path
+		return true
+	}})
+	enterAll(t, a)
+	late := next(t, asked)
+	require.Equal(t, late, a.in.made.Path)
+	_, err := other.Create(late, nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	require.ErrorIs(t, err, zk.ErrNodeExists)
+	leaveAll(t, a)
+	_, err = other.Create(late, nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	p.Cut()
+	eventually(t, 10*time.Second, "it is removed", func() bool { return len(children(t, other, path)) == 0 })
+}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type Created struct {
 	Listed  Epoch    // of the list
 	Leaving Leaving  // of the list
 	GaveUp  bool     // with an error: a znode that may have been there, and been seen, was left to the reaper, which may be done with it by now
+	Stray   int64    // of CreateOne: a session in which a create of this name was sent that was not answered, and may come into effect when this znode is gone
 }
 
 // A creation is what an attempt sends, and what it does when the server misses something.
@@ -33,6 +35,7 @@ type creation struct {
 	size    int                                              // of the data,
 	rest    int                                              // and of the paths that it sends
 	list    bool                                             // list the directory right behind it
+	one     bool                                             // all attempts make the same name
 	send    func(c Conn, id string) (path string, err error) // one request; the name it makes carries id
 	missing func(ctx context.Context) error                  // the server answered NoNode: nil to try again
 }
@@ -70,6 +73,45 @@ func (e *Engine) CreateNamed(ctx context.Context, dir string, parents bool, name
 		return e.createIn(ctx, what)
 	}
 	return e.create(ctx, what)
+}
+
+// CreateOne is CreateNamed with the name of a UUID, for a znode that is counted: all attempts make the same name, so that never two of them are there. Whoever
+// removes the znode calls Stray then.
+//
+// States of an attempt after one without an answer, beside those of Create:
+//
+//	unanswered, and a synced list does not show it -> again: it may land, before or instead of the next one
+//	refused, the znode exists, of this session     -> adopted
+//	refused, the znode exists, of another one      -> deleted; again
+func (e *Engine) CreateOne(ctx context.Context, dir string, data []byte) (Created, error) {
+	return e.createIn(ctx, creation{
+		dir: dir, size: len(data), rest: len(dir) + nameLen, one: true,
+		send: func(c Conn, id string) (string, error) {
+			return c.Create(znode.Join(dir, id), data, zk.FlagEphemeral, e.cfg.ACL)
+		},
+	})
+}
+
+// Stray sees to it that no znode of made's name comes back: it is called when that was let go, with the removal if there is one.
+func (e *Engine) Stray(made Created, r *Removal) {
+	if made.Stray == 0 {
+		return
+	}
+	over := e.Making()
+	if !e.goOn(func() {
+		defer over()
+		if r != nil {
+			select {
+			case <-r.Done():
+			case <-e.life.Done():
+				return
+			}
+		}
+		dir, name := znode.Split(made.Path)
+		e.giveUp(e.claim(dir, idOf(name), made.Stray))
+	}) {
+		over()
+	}
 }
 
 // createIn makes a znode in a directory that may be missing.
@@ -112,18 +154,38 @@ func (e *Engine) create(ctx context.Context, what creation) (made Created, err e
 	}
 	defer e.Making()()
 	gaveUp := false
+	id, drops := "", 0
+	var owed *Removal  // the claim to the one name, once a create of it was not answered
+	var strays []int64 // the sessions of such creates, but of those that came into effect
+	landed := func(session int64) {
+		if i := slices.Index(strays, session); i >= 0 {
+			strays = slices.Delete(strays, i, i+1)
+		}
+	}
 	defer func() {
-		if err != nil {
+		switch last := len(strays) - 1; {
+		case err != nil && last >= 0:
+			made.GaveUp = true
+			e.giveUp(e.claim(what.dir, id, strays[last]))
+		case err != nil:
 			made.GaveUp = gaveUp
+		default:
+			if owed != nil {
+				e.adopt(owed)
+			}
+			if last >= 0 {
+				made.Stray = strays[last]
+			}
 		}
 	}()
-	drops := 0
 	for {
 		epoch, err := e.Await(ctx)
 		if err != nil {
 			return Created{}, err
 		}
-		id := znode.NewUUID()
+		if id == "" || !what.one {
+			id = znode.NewUUID()
+		}
 		made, span, err := e.createOnce(ctx, what, id)
 		if span.Before == (Epoch{}) && err != nil {
 			return Created{}, err // nothing was tried
@@ -138,19 +200,27 @@ func (e *Engine) create(ctx context.Context, what creation) (made Created, err e
 				return made, nil
 			}
 			gaveUp = true
-			e.Remove(made.Path, made.Session)
-			if err != nil {
+			if err := cmp.Or(err, e.drop(ctx, what, made.Path, made.Session)); err != nil {
 				return Created{}, err
 			}
 			continue
 		case err == nil:
 			gaveUp = true
-			e.Remove(made.Path, span.After.Session)
+			if err := e.drop(ctx, what, made.Path, span.After.Session); err != nil {
+				return Created{}, err
+			}
 			continue
 		case errors.Is(err, zk.ErrNoNode):
 			drops = 0
 			if err := what.missing(ctx); err != nil {
 				return Created{}, err
+			}
+			continue
+		case owed != nil && errors.Is(err, zk.ErrNodeExists):
+			found, owner, err := e.takeOne(ctx, what, id, owed)
+			landed(owner)
+			if found.Path != "" || err != nil {
+				return found, err
 			}
 			continue
 		}
@@ -161,16 +231,22 @@ func (e *Engine) create(ctx context.Context, what creation) (made Created, err e
 				session = span.Before.Session
 			}
 			lost := e.claim(what.dir, id, session)
+			if what.one {
+				owed, strays = lost, append(strays, session)
+			}
 			if class != Ambiguous || ctx.Err() != nil {
 				gaveUp = true
 				e.giveUp(lost)
 			} else {
 				found, ok, ferr := e.recover(ctx, what.dir, id, lost)
 				if ok {
+					landed(found.Session)
 					return found, nil
 				}
-				gaveUp = true
-				e.giveUp(lost)
+				if !what.one {
+					gaveUp = true
+					e.giveUp(lost)
+				}
 				if ferr != nil {
 					return Created{}, ferr
 				}
@@ -187,6 +263,46 @@ func (e *Engine) create(ctx context.Context, what creation) (made Created, err e
 			return Created{}, err
 		}
 	}
+}
+
+// drop removes a znode that was made and is of no use. Of one whose name the next attempt makes again it waits for the end.
+func (e *Engine) drop(ctx context.Context, what creation, path string, session int64) error {
+	r := e.Remove(path, session)
+	if !what.one {
+		return nil
+	}
+	select {
+	case <-r.Done():
+		return nil
+	case <-r.Refused():
+		return r.Refusal()
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.ctx.Done():
+		return ErrClosed
+	}
+}
+
+// takeOne takes the znode that an attempt without an answer made, of which it returns the session, or deletes it if that is another one. Without an error and
+// a path it has gone.
+func (e *Engine) takeOne(ctx context.Context, what creation, id string, owed *Removal) (made Created, owner int64, err error) {
+	path := znode.Join(what.dir, id)
+	var there bool
+	var stat *zk.Stat
+	span, err := e.Do(ctx, func(c Conn) (err error) {
+		there, stat, err = c.Exists(path)
+		return err
+	})
+	switch {
+	case err != nil && (ctx.Err() != nil || errors.Is(err, ErrClosed) || Classify(err) == Answered):
+		return Created{}, 0, Explain(err)
+	case err != nil, !there, !span.SameSession():
+		return Created{}, 0, nil
+	case stat.EphemeralOwner == span.After.Session:
+		return Created{Path: path, Name: id, Session: span.After.Session, Token: stat.Czxid}, span.After.Session, nil
+	}
+	e.adopt(owed) // it is not looked for any more, but deleted
+	return Created{}, stat.EphemeralOwner, e.drop(ctx, what, path, stat.EphemeralOwner)
 }
 
 // nameLen is more than the longest name that is made here; headroom is what MaxData leaves of the server's limit, less headers.

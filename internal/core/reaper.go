@@ -84,7 +84,11 @@ func newRemoval(path string, session int64) *Removal {
 // claim notes that a create with this id was not answered and that its caller looks for the node, to use it. Until adopt or giveUp the node is one like
 // others: nobody deletes it, and who finds it ahead waits behind it. If it could be passed over now and adopted afterwards, two would hold.
 func (e *Engine) claim(dir, id string, session int64) *Removal {
-	return e.reaper.add(&Removal{dir: dir, id: id, session: session, claimed: true, done: make(chan struct{}), refused: make(chan struct{})})
+	r := e.reaper.add(&Removal{dir: dir, id: id, session: session, claimed: true, done: make(chan struct{}), refused: make(chan struct{})})
+	e.reaper.mu.Lock()
+	defer e.reaper.mu.Unlock()
+	r.session = session // of one with several attempts the last: the others' are over before
+	return r
 }
 
 // adopt ends a claim: the node was found and is used. It reports false when the session that made it is over.
