@@ -234,10 +234,8 @@ func (e *Engine) create(ctx context.Context, what creation) (made Created, err e
 			if what.one {
 				owed, strays = lost, append(strays, session)
 			}
-			if class != Ambiguous || ctx.Err() != nil {
-				gaveUp = true
-				e.giveUp(lost)
-			} else {
+			switch goesOn := ctx.Err() == nil; {
+			case class == Ambiguous && goesOn:
 				found, ok, ferr := e.recover(ctx, what.dir, id, lost)
 				if ok {
 					landed(found.Session)
@@ -254,6 +252,11 @@ func (e *Engine) create(ctx context.Context, what creation) (made Created, err e
 					return Created{}, fmt.Errorf("connection lost %d times running by creating a znode with %d bytes of data: %w", drops, what.size, err)
 				}
 				continue
+			case what.one && goesOn && class != Answered && !errors.Is(err, ErrClosed): // again, with the same name
+			default:
+				gaveUp = true
+				e.giveUp(lost)
+				strays = nil
 			}
 		}
 		if class == Answered {
