@@ -219,7 +219,8 @@ func (m *entrant) name() string { return m.made.Name }
 func (m *entrant) enter(ctx context.Context) (err error) {
 	m.ctx = ctx
 	in := false
-	defer m.e.Making()() // as long as there may be a znode of which the Session does not know
+	m.e.Making() // as long as there may be a znode of which the Session does not know
+	defer m.e.Made()
 	m.gate = m.watch(m.ready(), core.Presence)
 	defer func() {
 		m.gate.Cancel()

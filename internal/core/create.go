@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/go-zookeeper/zk"
 
@@ -27,14 +28,13 @@ type Created struct {
 	GaveUp  bool     // with an error: a znode that may have been there, and been seen, was left to the reaper, which may be done with it by now
 }
 
-// A creation is what an attempt sends, and what it does when the server misses something.
+// A creation is what an attempt sends. It is not kept, so that it needs no place in the heap; for that dir is not in it.
 type creation struct {
-	dir     string
 	size    int                                              // of the data,
 	rest    int                                              // and of the paths that it sends
 	list    bool                                             // list the directory right behind it
 	send    func(c Conn, id string) (path string, err error) // one request; the name it makes carries id
-	missing func(ctx context.Context) error                  // the server answered NoNode: nil to try again
+	parents *[]string                                        // where dir and what is above it is noted when it was missing and has been made; nil to make nothing
 }
 
 // Create makes an ephemeral sequential znode `_c_<uuid>-<marker>NNNNNNNNNN` in dir, with a fresh UUID for every attempt, and lists dir right behind it,
@@ -48,10 +48,10 @@ type creation struct {
 //	not sent                      -> again
 //	unanswered                    -> abandoned; found by a synced list: adopted; else again, the abandoned id stays
 func (e *Engine) Create(ctx context.Context, dir, marker string, data []byte) (Created, error) {
-	return e.createIn(ctx, creation{
-		dir: dir, size: len(data), rest: len(dir) + nameLen, list: true,
+	return e.createIn(ctx, dir, creation{
+		size: len(data), rest: len(dir) + nameLen, list: true,
 		send: func(c Conn, id string) (string, error) {
-			return c.Create(znode.Join(dir, znode.Protected(id, marker)), data, zk.FlagEphemeral|zk.FlagSequence, e.cfg.ACL)
+			return c.Create(znode.ProtectedPath(dir, id, marker), data, zk.FlagEphemeral|zk.FlagSequence, e.cfg.ACL)
 		},
 	})
 }
@@ -60,28 +60,28 @@ func (e *Engine) Create(ctx context.Context, dir, marker string, data []byte) (C
 // it is Create, without the list; and it returns zk.ErrNoNode where dir is missing, unless parents is set.
 func (e *Engine) CreateNamed(ctx context.Context, dir string, parents bool, name func(id string) string, data []byte) (Created, error) {
 	what := creation{
-		dir: dir, size: len(data), rest: len(dir) + nameLen,
+		size: len(data), rest: len(dir) + nameLen,
 		send: func(c Conn, id string) (string, error) {
 			return c.Create(znode.Join(dir, name(id)), data, zk.FlagEphemeral, e.cfg.ACL)
 		},
-		missing: func(context.Context) error { return zk.ErrNoNode },
 	}
 	if parents {
-		return e.createIn(ctx, what)
+		return e.createIn(ctx, dir, what)
 	}
-	return e.create(ctx, what)
+	return e.create(ctx, dir, what)
 }
 
 // createIn makes a znode in a directory that may be missing.
-func (e *Engine) createIn(ctx context.Context, what creation) (Created, error) {
+func (e *Engine) createIn(ctx context.Context, dir string, what creation) (Created, error) {
 	var parents []string
-	what.missing = func(ctx context.Context) error { return e.makeParents(ctx, what.dir, &parents) }
-	made, err := e.create(ctx, what)
+	what.parents = &parents
+	made, err := e.create(ctx, dir, what)
 	if err != nil && len(parents) > 0 {
 		// The server removes a container when it has become empty, but not one that never had a child.
-		made := e.Making()
-		if !e.goOn(func() { defer made(); e.removeEmpty(parents) }) {
-			made()
+		empty := parents
+		e.Making()
+		if !e.goOn(func() { defer e.Made(); e.removeEmpty(empty) }) {
+			e.Made()
 		}
 	}
 	return made, err
@@ -92,25 +92,25 @@ func (e *Engine) createIn(ctx context.Context, what creation) (Created, error) {
 // the list; Token is the new znode's own.
 func (e *Engine) CreateBeside(ctx context.Context, path, name string, data []byte) (Created, error) {
 	dir, _ := znode.Split(path)
-	return e.create(ctx, creation{
-		dir: dir, size: len(data), rest: 2 * (len(dir) + nameLen),
+	return e.create(ctx, dir, creation{
+		size: len(data), rest: 2 * (len(dir) + nameLen),
 		send: func(c Conn, id string) (string, error) {
-			made := znode.Join(dir, znode.Protected(id, name))
+			made := znode.ProtectedPath(dir, id, name)
 			_, err := c.Multi(
 				&zk.CheckVersionRequest{Path: path, Version: -1},
 				&zk.CreateRequest{Path: made, Data: data, Acl: e.cfg.ACL, Flags: zk.FlagEphemeral},
 			)
 			return made, err
 		},
-		missing: func(context.Context) error { return zk.ErrNoNode },
 	})
 }
 
-func (e *Engine) create(ctx context.Context, what creation) (made Created, err error) {
+func (e *Engine) create(ctx context.Context, dir string, what creation) (made Created, err error) {
 	if err := e.fits(what); err != nil {
 		return Created{}, err
 	}
-	defer e.Making()()
+	e.Making()
+	defer e.Made()
 	gaveUp := false
 	defer func() {
 		if err != nil {
@@ -124,7 +124,7 @@ func (e *Engine) create(ctx context.Context, what creation) (made Created, err e
 			return Created{}, err
 		}
 		id := znode.NewUUID()
-		made, span, err := e.createOnce(ctx, what, id)
+		made, span, err := e.createOnce(ctx, dir, what, id)
 		if span.Before == (Epoch{}) && err != nil {
 			return Created{}, err // nothing was tried
 		}
@@ -148,8 +148,11 @@ func (e *Engine) create(ctx context.Context, what creation) (made Created, err e
 			e.Remove(made.Path, span.After.Session)
 			continue
 		case errors.Is(err, zk.ErrNoNode):
+			if what.parents == nil {
+				return Created{}, zk.ErrNoNode
+			}
 			drops = 0
-			if err := what.missing(ctx); err != nil {
+			if err := e.makeParents(ctx, dir, what.parents); err != nil {
 				return Created{}, err
 			}
 			continue
@@ -160,12 +163,12 @@ func (e *Engine) create(ctx context.Context, what creation) (made Created, err e
 			if session == 0 {
 				session = span.Before.Session
 			}
-			lost := e.claim(what.dir, id, session)
+			lost := e.claim(dir, id, session)
 			if class != Ambiguous || ctx.Err() != nil {
 				gaveUp = true
 				e.giveUp(lost)
 			} else {
-				found, ok, ferr := e.recover(ctx, what.dir, id, lost)
+				found, ok, ferr := e.recover(ctx, dir, id, lost)
 				if ok {
 					return found, nil
 				}
@@ -210,45 +213,57 @@ func (e *Engine) fits(what creation) error {
 	return nil
 }
 
-func (e *Engine) createOnce(ctx context.Context, what creation, id string) (made Created, span Span, err error) {
-	t := e.contact.tap(id)
-	listed := make(chan *Listing, 1)
-	over := make(chan struct{})
-	if !what.list || !e.contact.wired { // without wires nobody sees when the create's bytes are out, nor on which connection a list was answered
-		listed <- nil
-	} else if !e.Go(func() {
-		// A list sent before the create's bytes are out would be executed before it, and be of no use.
-		select {
-		case <-t.sent:
-		case <-over:
-			listed <- nil
-			return
+func (e *Engine) createOnce(ctx context.Context, dir string, what creation, id string) (made Created, span Span, err error) {
+	b := &behind{e: e, ctx: ctx, dir: dir}
+	e.contact.tap(id, &b.tap)
+	list := what.list && e.contact.wired // without wires nobody sees when the create's bytes are out, nor on which connection a list was answered
+	if list {
+		b.listed.Add(1)
+		if !e.GoTask(b) {
+			e.contact.untap(id)
+			return made, span, ErrClosed
 		}
-		l, err := e.List(ctx, what.dir)
-		if err != nil {
-			listed <- nil
-			return
-		}
-		listed <- &l
-	}) {
-		e.contact.untap(id)
-		return made, span, ErrClosed
 	}
 	span, err = e.Do(ctx, func(c Conn) (err error) {
 		made.Path, err = what.send(c, id)
 		return err
 	})
 	made.Token = e.contact.untap(id)
-	close(over)
+	b.tap.end(tapOver)
 	if err != nil {
 		return made, span, err
 	}
 	_, made.Name = znode.Split(made.Path)
 	made.Session = span.After.Session
-	if l := <-listed; l != nil && l.Span.SameConn() && l.Span.After == span.After {
+	if !list {
+		return made, span, nil
+	}
+	b.listed.Wait()
+	if l := b.list; l.Span.SameConn() && l.Span.After == span.After {
 		made.List, made.Listed, made.Leaving = l.Names, l.Span.After, l.Leaving
 	}
 	return made, span, nil
+}
+
+// behind lists the directory of a create right behind it.
+type behind struct {
+	e      *Engine
+	ctx    context.Context
+	dir    string
+	tap    tap // of the create
+	listed sync.WaitGroup
+	list   Listing // what it was when that is over; zero if there is none
+}
+
+// Run is the Engine's. A list sent before the create's bytes are out would be executed before it, and be of no use.
+func (b *behind) Run() {
+	defer b.listed.Done()
+	if !b.tap.wasSent() {
+		return
+	}
+	if l, err := b.e.List(b.ctx, b.dir); err == nil {
+		b.list = l
+	}
 }
 
 // stamp learns the token of a znode that was made, from its Stat where no wire saw the reply. It reports false when the znode is not there any more, or

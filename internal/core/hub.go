@@ -63,11 +63,13 @@ type hub struct {
 
 type watch struct {
 	subs  []*Sub
+	first [1]*Sub // room for one
 	armed Epoch
 	seen  uint64 // events so far: an arm during which one came is void
 	node  Node
 
-	arming chan struct{} // closed when the read that is to set it has ended; nil when none is under way
+	arming  bool          // a read that is to set it is under way
+	settled chan struct{} // closed when that has ended; nil while nobody waits for it
 
 	unfollow chan struct{} // closed when nobody needs to read the channel of the last arm any more; nil when nobody does
 }
@@ -106,6 +108,9 @@ func (e *Engine) Watch(path string, kind Kind, fn func(Wake)) *Sub {
 	}
 	if len(w.subs) > 0 {
 		s.key.path = w.subs[0].key.path // one and the same for all who wait for it
+	}
+	if w.subs == nil {
+		w.subs = w.first[:0]
 	}
 	s.at, w.subs = len(w.subs), append(w.subs, s)
 	s.postpone(time.Since(h.began))
@@ -185,11 +190,14 @@ func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 	h := s.hub
 	h.mu.Lock()
 	w, joined, epoch := s.look()
-	for w != nil && !joined && w.arming != nil { // somebody's read may set the watch for this one, too
-		other := w.arming
+	for w != nil && !joined && w.arming { // somebody's read may set the watch for this one, too
+		if w.settled == nil {
+			w.settled = make(chan struct{})
+		}
+		settled := w.settled
 		h.mu.Unlock()
 		select {
-		case <-other:
+		case <-settled:
 		case <-ctx.Done():
 			return Node{}, Span{}, ctx.Err()
 		}
@@ -210,11 +218,7 @@ func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 	}
 	s.doubt = false
 	seen := w.seen
-	var arming chan struct{}
-	if !joined {
-		arming = make(chan struct{})
-		w.arming = arming
-	}
+	w.arming = w.arming || !joined
 	h.mu.Unlock()
 
 	var node Node
@@ -234,9 +238,12 @@ func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 	case err == nil && span.SameConn() && (!joined || w.armed == span.After):
 		w.armed, w.node = span.After, node
 	}
-	if arming != nil {
-		w.arming = nil
-		close(arming)
+	if !joined {
+		w.arming = false
+		if w.settled != nil {
+			close(w.settled)
+			w.settled = nil
+		}
 	}
 	h.mu.Unlock()
 	return node, span, err

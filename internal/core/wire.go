@@ -75,7 +75,7 @@ func (w *wire) Write(b []byte) (int, error) {
 	taps, release, auth := w.noteWrite(room[:0], b)
 	n, err := w.Conn.Write(b)
 	for _, t := range taps {
-		t.markSent()
+		t.end(tapSent)
 	}
 	if release {
 		w.endHold()
