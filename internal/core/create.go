@@ -16,12 +16,22 @@ import (
 // costs the connection each time.
 const unanswered = 3
 
-// Created is a znode that a protected create made.
-type Created struct {
+// A Znode is one that was made here.
+type Znode struct {
 	Path    string
-	Name    string
 	Session int64
-	Token   int64    // czxid; 0 when the reply was not seen
+	Token   int64 // czxid; 0 when the reply was not seen
+}
+
+// Name is the last element of the path.
+func (z Znode) Name() string {
+	_, name := znode.Split(z.Path)
+	return name
+}
+
+// Created is what a protected create made.
+type Created struct {
+	Znode
 	List    []string // children of the directory, as in a Listing, from a list behind the create; nil when there is none, or when it is of another epoch
 	Listed  Epoch    // of the list
 	Leaving Leaving  // of the list
@@ -233,7 +243,6 @@ func (e *Engine) createOnce(ctx context.Context, dir string, what creation, id s
 	if err != nil {
 		return made, span, err
 	}
-	_, made.Name = znode.Split(made.Path)
 	made.Session = span.After.Session
 	if !list {
 		return made, span, nil
@@ -324,7 +333,7 @@ func (e *Engine) recover(ctx context.Context, dir, id string, lost *Removal) (Cr
 			continue
 		}
 		if ok && stat.EphemeralOwner == epoch.Session && e.adopt(lost) {
-			return Created{Path: path, Name: name, Session: epoch.Session, Token: stat.Czxid}, true, nil
+			return Created{Znode: Znode{path, epoch.Session, stat.Czxid}}, true, nil
 		}
 		return Created{}, false, nil // of another session, or gone again: the reaper sees to it
 	}

@@ -21,7 +21,7 @@ const (
 )
 
 // Kind is the kind of a watch.
-type Kind int
+type Kind uint8
 
 // The kinds of watch, by the read that sets them.
 const (
@@ -65,8 +65,8 @@ type watch struct {
 	subs  []*Sub
 	first [1]*Sub // room for one
 	armed Epoch
-	seen  uint64 // events so far: an arm during which one came is void
 	node  Node
+	seen  uint32 // events so far: an arm during which one came is void
 
 	arming  bool          // a read that is to set it is under way
 	settled chan struct{} // closed when that has ended; nil while nobody waits for it
@@ -83,13 +83,14 @@ type Node struct {
 
 // A Sub is one subscription. Its function runs on the engine's goroutine and must not block.
 type Sub struct {
-	hub *hub
-	key watchKey
-	fn  func(Wake)
+	hub  *hub
+	path string
+	fn   func(Wake)
 
 	// Under hub.mu.
-	at    int           // in watch.subs, -1 when it has been cancelled
 	due   time.Duration // for a Safety, since the hub began
+	at    int32         // in watch.subs, -1 when it has been cancelled
+	kind  Kind          // constant
 	doubt bool          // since the last Safety nothing was asked: the next Arm asks the server even if a watch is outstanding
 }
 
@@ -98,27 +99,33 @@ func newHub(e *Engine) *hub { return &hub{e: e, began: time.Now(), m: make(map[w
 // Watch subscribes fn to a path; Arm sets the watch.
 func (e *Engine) Watch(path string, kind Kind, fn func(Wake)) *Sub {
 	h := e.hub
-	s := &Sub{hub: h, key: watchKey{path, kind}, fn: fn}
+	s := &Sub{hub: h, path: path, kind: kind, fn: fn}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := h.m[s.key]
+	w := h.m[s.key()]
 	if w == nil {
 		w = new(watch)
-		h.m[s.key] = w
+		h.m[s.key()] = w
 	}
 	if len(w.subs) > 0 {
-		s.key.path = w.subs[0].key.path // one and the same for all who wait for it
+		s.path = w.subs[0].path // one and the same for all who wait for it
 	}
 	if w.subs == nil {
 		w.subs = w.first[:0]
 	}
-	s.at, w.subs = len(w.subs), append(w.subs, s)
+	s.at, w.subs = int32(len(w.subs)), append(w.subs, s)
 	s.postpone(time.Since(h.began))
 	if h.sweep == nil {
 		h.sweep = time.AfterFunc(safetySweep, h.wakeDue)
 	}
 	return s
 }
+
+// Path is what it was made for, in the same memory for all who have subscribed to it.
+func (s *Sub) Path() string { return s.path }
+
+// key names its watch.
+func (s *Sub) key() watchKey { return watchKey{s.path, s.kind} }
 
 // postpone sets the time of the next Safety; hub.mu is held.
 func (s *Sub) postpone(now time.Duration) { s.due = now + safetyCheck + rand.N(safetySpread) }
@@ -157,7 +164,7 @@ func (h *hub) wakeDue() {
 func (s *Sub) Cancel() {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
-	w := s.hub.m[s.key]
+	w := s.hub.m[s.key()]
 	if w == nil || s.at < 0 {
 		return
 	}
@@ -167,7 +174,7 @@ func (s *Sub) Cancel() {
 	w.subs[last] = nil
 	w.subs, s.at = w.subs[:last], -1
 	if len(w.subs) == 0 && w.armed == (Epoch{}) {
-		s.hub.drop(s.key, w)
+		s.hub.drop(s.key(), w)
 	}
 }
 
@@ -228,11 +235,11 @@ func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 		return err
 	})
 	h.mu.Lock()
-	if events != nil && h.m[s.key] == w && !h.e.source.callsBack() {
-		h.follow(s.key, w, events, span.Before.Session)
+	if events != nil && h.m[s.key()] == w && !h.e.source.callsBack() {
+		h.follow(s.key(), w, events, span.Before.Session)
 	}
 	switch {
-	case w.seen != seen || h.m[s.key] != w:
+	case w.seen != seen || h.m[s.key()] != w:
 	case joined && errors.Is(err, zk.ErrNoNode): // its event was lost: nobody shall be given what it found
 		w.armed, w.node = Epoch{}, Node{}
 	case err == nil && span.SameConn() && (!joined || w.armed == span.After):
@@ -252,7 +259,7 @@ func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 // look returns the subscription's watch, nil if it was cancelled, and whether it is armed on the connection of the epoch; mu is held.
 func (s *Sub) look() (w *watch, joined bool, epoch Epoch) {
 	epoch = s.hub.e.Epoch()
-	w = s.hub.m[s.key]
+	w = s.hub.m[s.key()]
 	if w == nil || s.at < 0 { // others may follow the path
 		return nil, false, epoch
 	}
@@ -261,15 +268,15 @@ func (s *Sub) look() (w *watch, joined bool, epoch Epoch) {
 
 // read makes the read of the subscription's kind, with a watch or without: every watch that is set costs the client memory until it fires.
 func (s *Sub) read(c Conn, watch bool) (n Node, events <-chan zk.Event, err error) {
-	path, ok := s.key.path, true
+	path, ok := s.path, true
 	switch {
-	case s.key.kind == Data && watch:
+	case s.kind == Data && watch:
 		n.Data, n.Stat, events, err = c.GetW(path)
-	case s.key.kind == Data:
+	case s.kind == Data:
 		n.Data, n.Stat, err = c.Get(path)
-	case s.key.kind == Children && watch:
+	case s.kind == Children && watch:
 		n.Children, n.Stat, events, err = c.ChildrenW(path)
-	case s.key.kind == Children:
+	case s.kind == Children:
 		n.Children, n.Stat, err = c.Children(path)
 	case watch:
 		ok, n.Stat, events, err = c.ExistsW(path)
