@@ -18,6 +18,8 @@ type lockSpec struct {
 	marker string
 	cfg    lockConfig
 	err    error // of the constructor's arguments
+
+	latest *hold // the last one that it started, if that is in the Session's table; under Session.mu
 }
 
 func newLockSpec(s *Session, path, marker string, opts []LockOption) *lockSpec {
@@ -178,7 +180,7 @@ func (s *Session) enter(ctx context.Context, key holdKey, spec *lockSpec, try bo
 		e.err = ErrClosed
 		return e
 	}
-	h := s.holds[key]
+	h := s.standing(key, spec)
 	if h != nil && h.phase == held {
 		if e.tell = s.check(h); e.tell == nil {
 			e.lease = h.grant(ctx, spec)

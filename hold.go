@@ -5,6 +5,7 @@ import (
 	"iter"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/zkrecipes/zkrecipes/internal/core"
@@ -31,6 +32,8 @@ type hold struct {
 	// Set by the grant, constant afterwards.
 	stake *stake
 	token Token
+
+	last atomic.Pointer[Lease] // with whose release the stake was left; nil for none. Read without mu
 
 	phase phase
 	place int32 // what Trace.Waiting was last told
@@ -105,10 +108,19 @@ type result struct {
 	err   error
 }
 
+// standing returns the hold of a key, nil if there is none; mu is held. Mostly it is the one that this spec has started last.
+func (s *Session) standing(key holdKey, spec *lockSpec) *hold {
+	if h := spec.latest; h != nil && h.key == key {
+		return h
+	}
+	return s.holds[key]
+}
+
 // newHold puts a hold that acquires into the table; mu is held.
 func (s *Session) newHold(key holdKey, spec *lockSpec) *hold {
 	h := &hold{s: s, key: key, spec: spec}
 	s.holds[key] = h
+	spec.latest = h
 	return h
 }
 
@@ -144,6 +156,9 @@ func (s *Session) endHold(h *hold) {
 	h.limit.drop(h)
 	if s.holds[h.key] == h {
 		delete(s.holds, h.key)
+	}
+	if h.spec.latest == h {
+		h.spec.latest = nil
 	}
 }
 
@@ -382,16 +397,17 @@ func (s *Session) give(l *Lease, call hooker) {
 	// Before the delete is sent: who works under the lease's ctx is told before the next one can be granted.
 	given := l.finish(ErrReleased)
 	if given {
-		i := len(h.leases) - 1 // mostly: who entered last leaves first
-		for h.leases[i] != l {
-			i--
+		last := len(h.leases) - 1
+		if h.leases[last] != l { // mostly who entered last leaves first
+			i := slices.Index(h.leases, l)
+			copy(h.leases[i:], h.leases[i+1:])
 		}
-		h.leases = slices.Delete(h.leases, i, i+1)
-		if len(h.leases) == 0 {
+		h.leases[last] = nil
+		if h.leases = h.leases[:last]; last == 0 {
 			s.endHold(h)
 			s.letGo(h)
 			if len(h.stake.holds) == 0 { // else the znode goes with the other hold on it
-				l.leaving = h.stake
+				h.last.Store(l)
 			}
 		}
 	}
@@ -408,7 +424,7 @@ func (s *Session) give(l *Lease, call hooker) {
 func (s *Session) released(l *Lease, call hooker) {
 	for _, t := range s.cfg.trace {
 		if t.Released != nil {
-			call(s, func() { t.Released(l, time.Since(l.granted)) })
+			call(s, func() { t.Released(l, time.Since(began)-l.granted) })
 		}
 	}
 }
