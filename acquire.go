@@ -16,9 +16,10 @@ type lockSpec struct {
 	path   string // as the caller gave it
 	dir    string // absolute
 	marker string
-	label  bool // its owner is a label: it never enters again
 	cfg    lockConfig
 	err    error // of the constructor's arguments
+
+	latest *hold // the last one that it started, if that is in the Session's table; under Session.mu
 }
 
 func newLockSpec(s *Session, path, marker string, opts []LockOption) *lockSpec {
@@ -76,7 +77,7 @@ func (spec *lockSpec) withoutData(ps Participants) Participants {
 
 // reenters is the session whose owners may enter again, 0 for none.
 func (spec *lockSpec) reenters() int64 {
-	if spec.label {
+	if spec.cfg.label {
 		return 0
 	}
 	return spec.s.ID()
@@ -140,7 +141,7 @@ func (s *Session) acquireOne(ctx context.Context, op string, spec *lockSpec, try
 		case e.lease != nil:
 			return e.lease, nil
 		case e.joiner != nil:
-			if l, err := s.wait(ctx, op, e.joiner); err != errQueue {
+			if l, err := s.wait(ctx, op, e.first, e.joiner); err != errQueue {
 				return l, err
 			}
 		case e.tell != nil:
@@ -164,11 +165,11 @@ func (s *Session) endedBehind(ctx context.Context, op string, spec *lockSpec, h 
 // An entry is what a call found: one of these.
 type entry struct {
 	lease  *Lease
-	joiner *joiner
+	joiner *joiner // of first
 	err    error
 	tell   func() // a loss to be told before the next look
 
-	first   *hold           // wait until it is decided, and look again
+	first   *hold           // without a joiner: wait until it is decided, and look again
 	decided <-chan struct{} // then
 }
 
@@ -179,7 +180,7 @@ func (s *Session) enter(ctx context.Context, key holdKey, spec *lockSpec, try bo
 		e.err = ErrClosed
 		return e
 	}
-	h := s.holds[key]
+	h := s.standing(key, spec)
 	if h != nil && h.phase == held {
 		if e.tell = s.check(h); e.tell == nil {
 			e.lease = h.grant(ctx, spec)
@@ -198,7 +199,7 @@ func (s *Session) enter(ctx context.Context, key holdKey, spec *lockSpec, try bo
 	}
 	switch {
 	case h != nil && h.seeker.joinable(try):
-		e.joiner = h.join(ctx, spec)
+		e.first, e.joiner = h, h.join(ctx, spec)
 	case acquires != nil && try:
 		e.err = also("held by another owner: an earlier call of the same owner is still waiting", ErrHeld)
 	case acquires != nil: // the other mode, or a TryLock, which may be refused, as this call must not be
@@ -209,21 +210,21 @@ func (s *Session) enter(ctx context.Context, key holdKey, spec *lockSpec, try bo
 		if h = s.startUnder(other, key, spec); h.phase == held {
 			e.lease = h.grant(ctx, spec)
 		} else {
-			e.joiner = h.join(ctx, spec)
+			e.first, e.joiner = h, h.join(ctx, spec)
 		}
 	default:
-		e.joiner = s.startHold(key, spec, try).join(ctx, spec)
+		h = s.startHold(key, spec, try)
+		e.first, e.joiner = h, h.join(ctx, spec)
 	}
 	return e
 }
 
-// wait waits for the result of a joiner.
-func (s *Session) wait(ctx context.Context, op string, j *joiner) (*Lease, error) {
-	h := j.hold
+// wait waits for the result of a joiner of h.
+func (s *Session) wait(ctx context.Context, op string, h *hold, j *joiner) (*Lease, error) {
 	for {
 		select {
 		case <-j.done:
-			return j.take(op)
+			return s.outcome(op, j)
 		case ahead := <-j.places:
 			for _, t := range s.cfg.trace {
 				if t.Waiting != nil {
@@ -232,14 +233,12 @@ func (s *Session) wait(ctx context.Context, op string, j *joiner) (*Lease, error
 			}
 		case <-ctx.Done():
 			s.mu.Lock()
-			i := slices.Index(h.joiners, j)
-			if i < 0 { // the result is on its way, and what was granted is the caller's
+			if !h.drop(j) { // the result is on its way, and what was granted is the caller's
 				s.mu.Unlock()
 				<-j.done
-				return j.take(op)
+				return s.outcome(op, j)
 			}
-			h.joiners = slices.Delete(h.joiners, i, i+1)
-			if len(h.joiners) == 0 {
+			if h.joiners == nil {
 				s.endHold(h)
 				h.seeker.cancel()
 			}
@@ -249,10 +248,10 @@ func (s *Session) wait(ctx context.Context, op string, j *joiner) (*Lease, error
 	}
 }
 
-func (j *joiner) take(op string) (*Lease, error) {
+func (s *Session) outcome(op string, j *joiner) (*Lease, error) {
 	r := j.result
 	if e, ok := r.err.(*Error); ok { // the contender's, which knows who is ahead but not who asked
-		return nil, j.hold.s.heldError(op, j.spec, e.Ahead)
+		return nil, s.heldError(op, j.spec, e.Ahead)
 	}
 	if r.err == errQueue {
 		return nil, errQueue

@@ -11,14 +11,14 @@ import (
 )
 
 // mostNamed is how many of those ahead an error names: every waiter keeps them, and a queue may be long.
-const mostNamed = 16
+const mostNamed = 8
 
 // An aheadNote is who was in a waiter's way when it last looked. It is read when the wait ends in an error, if ever, and every waiter has one: it is kept
 // packed.
 type aheadNote struct {
 	mu    sync.Mutex
 	count int      // of all in the way
-	names []byte   // of those who are named, packed, nearest first
+	names string   // of those who are named, packed, nearest first
 	data  []byte   // of the nearest,
 	stat  *zk.Stat // nil while it has not been read
 }
@@ -36,8 +36,8 @@ func (a *aheadNote) note(ahead []znode.Name, nearest core.Node) {
 	if nearest.Stat != nil || !znode.FirstPacked(a.names, last) {
 		a.data, a.stat = nearest.Data, nearest.Stat
 	}
-	if a.count = len(ahead); !slices.Equal(a.names, names) {
-		a.names = slices.Clone(names)
+	if a.count = len(ahead); a.names != string(names) {
+		a.names = string(names)
 	}
 }
 
@@ -46,7 +46,7 @@ func (a *aheadNote) participants(dir string) Participants {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var ps Participants
-	for rest := a.names; len(rest) > 0; {
+	for rest := []byte(a.names); len(rest) > 0; {
 		var raw string
 		raw, rest = znode.Unpack(rest)
 		n, _ := znode.Parse(raw, queueMarkers...)

@@ -27,7 +27,7 @@ func NewBarrier(s *Session, path string, opts ...LockOption) *Barrier {
 // newBarrierSpec is for what has members but no holders.
 func newBarrierSpec(s *Session, path string, opts []LockOption) *lockSpec {
 	spec := newLockSpec(s, path, "", opts)
-	spec.label = true
+	spec.cfg.label = true
 	if spec.err == nil && spec.cfg.maxHold != 0 {
 		spec.err = invalid("WithMaxHold(%v): nobody holds a barrier; bound the calls by their ctx", spec.cfg.maxHold)
 	}

@@ -43,40 +43,45 @@ func family(marker string) []string {
 type contender struct {
 	directory
 	machine
-	marker string
-	data   []byte
-	client client
-	heirs  *heirs
-	quit   quit // ctx
-
-	// Of the running step alone.
-	made    *core.Created
-	own     *core.Sub
-	leaving core.Leaving // as of before the last list was asked for
-	pred    *predecessor // the nearest in the way
-	alone   core.Epoch   // where it is the only one in the way, see foresee
-	heir    *heir        // the claim to the place of the nearest in the way, nil for none
-
 	try      bool        // list first, create only if nothing is in the way, never wait
 	revoked  bool        // of the running step
 	ownWoken atomic.Bool // an event for the own znode came since its watch was last set
 	doubt    atomic.Bool // nothing has happened for a long time since then
+
+	marker string
+	client client
+	heirs  *heirs
+	quit   quit // the ctx of all that it does
+
+	// Of the running step alone.
+	made  core.Znode // the own one; no Path for none
+	own   *core.Sub
+	pred  *predecessor // the nearest in the way
+	alone core.Epoch   // where it is the only one in the way, see foresee
+	heir  *heir        // the claim to the place of the nearest in the way, nil for none
 
 	ahead aheadNote
 }
 
 // A predecessor is a znode in the way, and the subscription to it.
 type predecessor struct {
-	name    string
+	path    string
 	sub     *core.Sub
 	deleted atomic.Bool // the server said so
 	called  atomic.Bool // it was let go by this Session, for a hand-over: the answer wakes, not the deletion
 }
 
+// is reports whether it is the znode of that name.
+func (p *predecessor) is(name string) bool {
+	_, own := znode.Split(p.path)
+	return own == name
+}
+
 // A client is who a contender works for.
 type client interface {
+	data() []byte // of the znode
 	// granted offers the grant of a znode that is first, with the subscription to it, and whether somebody has asked for it back already.
-	granted(made core.Created, own *core.Sub, revoked bool) verdict
+	granted(made core.Znode, own *core.Sub, revoked bool) verdict
 	failed(err error)
 	waiting(ahead int)
 	ownEvent(node string, w core.Wake)
@@ -92,13 +97,14 @@ const (
 	grantUnwanted         // nobody waits any more
 )
 
-func newContender(e *core.Engine, hs *heirs, dir, marker string, data []byte, try bool, cl client) *contender {
-	c := &contender{marker: marker, data: data, try: try, client: cl, heirs: hs}
-	c.directory = directory{e, dir, &c.quit}
-	c.machine = machine{on: e, of: c}
+func newContender(e *core.Engine, hs *heirs, dir, marker string, try bool, cl client) *contender {
 	e.Enter()
-	return c
+	return &contender{directory: directory{e, dir}, marker: marker, try: try, client: cl, heirs: hs}
 }
+
+func (c *contender) wake()     { c.machine.wake(c.e, c) }
+func (c *contender) wakeHere() { c.machine.wakeHere(c) }
+func (c *contender) Run()      { c.machine.run(c) }
 
 // cancel ends a contender whose client has gone: its znode is removed as soon as the step under way has noticed.
 func (c *contender) cancel() {
@@ -109,18 +115,22 @@ func (c *contender) cancel() {
 func (c *contender) idle()  { c.quit.rest() }
 func (c *contender) ended() { c.quit.end() }
 
+// queued reports whether there is an own znode.
+func (c *contender) queued() bool { return c.made.Path != "" }
+
 func (c *contender) joinable(try bool) bool { return !try && !c.try }
 
 func (c *contender) whoIsAhead() Participants { return c.ahead.participants(c.dir) }
 
 // step looks until there is nothing to do but wait (false) or the contender is over (true).
 func (c *contender) step() (over bool) {
+	var room [4]znode.Name // enough for a lock that few want
 	for {
-		epoch, err := c.e.Await(c.ctx)
+		epoch, err := c.e.Await(&c.quit)
 		if err != nil {
 			return c.end(err)
 		}
-		if c.made != nil && c.made.Session != epoch.Session {
+		if c.queued() && c.made.Session != epoch.Session {
 			c.leave()
 		}
 		next, undecided := c.inherits(epoch)
@@ -134,44 +144,38 @@ func (c *contender) step() (over bool) {
 			continue
 		}
 		var names []string
+		var leaving core.Leaving // as of before the list was asked for
 		var listed core.Epoch
-		if c.made == nil {
+		if !c.queued() {
 			if c.try {
 				if held, err := c.occupied(); err != nil || held {
 					return c.end(err)
 				}
 			}
-			made, err := c.e.Create(c.ctx, c.dir, c.marker, c.data)
+			made, err := c.e.Create(&c.quit, c.dir, c.marker, c.client.data())
 			if err != nil {
 				return c.end(err)
 			}
-			c.made = &made
-			c.own = c.e.Watch(made.Path, core.Data, func(w core.Wake) {
-				if w == core.Safety {
-					c.doubt.Store(true)
-				}
-				c.ownWoken.Store(true)
-				c.client.ownEvent(made.Path, w)
-			})
-			names, c.leaving, listed = made.List, made.Leaving, made.Listed
-			made.List, made.Leaving = nil, nil // a waiter keeps nothing that grows with its queue
+			c.made = made.Znode // nothing else is kept: the list grows with the queue
+			c.own = c.watchOwn(made.Path)
+			names, leaving, listed = made.List, made.Leaving, made.Listed
 		}
 		fresh := names == nil // then the list is asked for below, after the create's reply
 		if fresh {
-			var span core.Span
-			names, span, err = c.look()
+			l, err := c.list(&c.quit)
 			if err != nil {
 				return c.end(err)
 			}
-			if !span.SameSession() || span.After.Session != c.made.Session {
+			if !l.Span.SameSession() || l.Span.After.Session != c.made.Session {
 				continue
 			}
-			if span.SameConn() {
-				listed = span.After
+			names, leaving = l.Names, l.Leaving
+			if l.Span.SameConn() {
+				listed = l.Span.After
 			}
 		}
 		c.e.Seen(c.dir, names)
-		p, err := c.place(names)
+		p, err := c.place(names, leaving, room[:0])
 		switch {
 		case err != nil:
 			return c.end(err)
@@ -200,9 +204,20 @@ func (c *contender) step() (over bool) {
 	}
 }
 
+// watchOwn subscribes to the own znode.
+func (c *contender) watchOwn(path string) *core.Sub {
+	return c.e.Watch(path, core.Data, func(w core.Wake) {
+		if w == core.Safety {
+			c.doubt.Store(true)
+		}
+		c.ownWoken.Store(true)
+		c.client.ownEvent(path, w)
+	})
+}
+
 // offer offers the grant of the znode that is first. It is not done when the clock or the session was stale.
 func (c *contender) offer() (over, done bool) {
-	switch c.client.granted(*c.made, c.own, c.revoked) {
+	switch c.client.granted(c.made, c.own, c.revoked) {
 	case grantTaken:
 		c.unwatch()
 		c.client.look()
@@ -210,7 +225,7 @@ func (c *contender) offer() (over, done bool) {
 	case grantUnwanted:
 		return c.end(context.Canceled), true
 	}
-	c.e.Prove(c.ctx)
+	c.e.Prove(&c.quit)
 	return false, false
 }
 
@@ -242,7 +257,7 @@ func (c *contender) missed() (waiting bool) {
 
 // isNext reports whether the one in the way was deleted, and nothing is known to have befallen the own znode before.
 func (c *contender) isNext(epoch core.Epoch) bool {
-	return c.made != nil && c.alone == epoch && c.pred != nil && c.pred.deleted.Load() && !c.ownWoken.Load() && c.e.Epoch() == epoch
+	return c.queued() && c.alone == epoch && c.pred != nil && c.pred.deleted.Load() && !c.ownWoken.Load() && c.e.Epoch() == epoch
 }
 
 // inherits reports whether the place of the one right before was handed over, and nothing is known to have befallen the own znode; or that this is not
@@ -267,7 +282,7 @@ func (c *contender) claims(p place, listed, watched core.Epoch) {
 	if !ok || !last.Exclusive() && last.Marker != znode.LatchName || c.marker == znode.ReadName || p.byCzxid || listed != watched {
 		return
 	}
-	c.heir = &heir{node: c.made.Path, behind: znode.Join(c.dir, last.Raw), epoch: watched, by: c, pred: c.pred}
+	c.heir = &heir{node: c.made.Path, epoch: watched, by: c, pred: c.pred}
 	c.heirs.claim(c.heir)
 }
 
@@ -287,7 +302,7 @@ func (c *contender) end(err error) bool {
 		if r != nil { // what a TryLock wrote blocks others until it is gone
 			select {
 			case <-r.Done():
-			case <-c.ctx.Done():
+			case <-c.quit.Done():
 			case <-r.Refused(): // which was logged
 			}
 		}
@@ -300,7 +315,7 @@ func (c *contender) end(err error) bool {
 
 // leave gives the own znode to the reaper.
 func (c *contender) leave() (r *core.Removal) {
-	if c.made != nil {
+	if c.queued() {
 		c.disclaim() // before others can pass over the znode
 		r = c.e.Remove(c.made.Path, c.made.Session)
 		c.forget()
@@ -313,7 +328,7 @@ func (c *contender) forget() {
 	c.disclaim()
 	c.unwatch()
 	c.own.Cancel()
-	c.made, c.own, c.revoked = nil, nil, false
+	c.made, c.own, c.revoked = core.Znode{}, nil, false
 }
 
 func (c *contender) unwatch() {
@@ -323,21 +338,14 @@ func (c *contender) unwatch() {
 	c.pred, c.alone = nil, core.Epoch{}
 }
 
-// look lists the directory, and notes what was on its way out before.
-func (c *contender) look() (names []string, span core.Span, err error) {
-	l, err := c.list()
-	c.leaving = l.Leaving
-	return l.Names, l.Span, err
-}
-
 // occupied is the look of a TryLock before it writes anything: one read.
 func (c *contender) occupied() (bool, error) {
-	names, _, err := c.look()
+	l, err := c.list(&c.quit)
 	if err != nil {
 		return false, err
 	}
-	c.e.Seen(c.dir, names)
-	all := c.competitors(names, "")
+	c.e.Seen(c.dir, l.Names)
+	all := c.competitors(l.Names, l.Leaving, "", nil)
 	znode.SortBySeq(all)
 	in := c.inTheWay(all)
 	if len(in) > 0 {
@@ -353,11 +361,10 @@ type place struct {
 	byCzxid bool         // numbers do not tell the order
 }
 
-// competitors parses a list and drops what does not compete: foreign names, and znodes that are on their way out.
-func (c *contender) competitors(names []string, own string) []znode.Name {
-	var all []znode.Name
+// competitors parses a list, into all, and drops what does not compete: foreign names, and znodes that are on their way out.
+func (c *contender) competitors(names []string, leaving core.Leaving, own string, all []znode.Name) []znode.Name {
 	for _, raw := range names {
-		if n, ok := znode.Parse(raw, family(c.marker)...); ok && (raw == own || !c.leaving.Has(raw)) {
+		if n, ok := znode.Parse(raw, family(c.marker)...); ok && (raw == own || !leaving.Has(raw)) {
 			all = append(all, n)
 		}
 	}
@@ -377,10 +384,10 @@ func (c *contender) inTheWay(before []znode.Name) []znode.Name {
 var sorting = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 // sorted returns the competitors by their numbers, in any order if these do not tell it.
-func (c *contender) sorted(names []string) (all []znode.Name, byCzxid bool) {
+func (c *contender) sorted(names []string, leaving core.Leaving, room []znode.Name) (all []znode.Name, byCzxid bool) {
 	sorting <- struct{}{}
 	defer func() { <-sorting }()
-	all = c.competitors(names, c.made.Name)
+	all = c.competitors(names, leaving, c.made.Name(), room)
 	if slices.ContainsFunc(all, func(n znode.Name) bool { return znode.Exhausted(n.Seq) }) {
 		return all, true
 	}
@@ -388,15 +395,16 @@ func (c *contender) sorted(names []string) (all []znode.Name, byCzxid bool) {
 	return all, false
 }
 
-func (c *contender) place(names []string) (place, error) {
-	all, byCzxid := c.sorted(names)
+func (c *contender) place(names []string, leaving core.Leaving, room []znode.Name) (place, error) {
+	all, byCzxid := c.sorted(names, leaving, room)
 	if byCzxid {
 		var err error
-		if all, err = c.byCzxid(all, c.made.Session); err != nil {
+		if all, err = c.byCzxid(&c.quit, all, c.made.Session); err != nil {
 			return place{}, err
 		}
 	}
-	i := slices.IndexFunc(all, func(n znode.Name) bool { return n.Raw == c.made.Name })
+	own := c.made.Name()
+	i := slices.IndexFunc(all, func(n znode.Name) bool { return n.Raw == own })
 	if i < 0 {
 		return place{}, nil
 	}
@@ -417,12 +425,10 @@ func (c *contender) place(names []string) (place, error) {
 func (c *contender) wait(p place, listed core.Epoch) (bool, error) {
 	ahead := p.ahead
 	nearest := ahead[len(ahead)-1].Raw
-	if c.pred == nil || c.pred.name != nearest {
+	if c.pred == nil || !c.pred.is(nearest) {
 		c.unwatch()
 		pred := new(predecessor)
-		path := znode.Join(c.dir, nearest)
-		pred.name = path[len(path)-len(nearest):] // nothing of a list is kept
-		pred.sub = c.e.Watch(path, core.Data, func(w core.Wake) {
+		pred.sub = c.e.Watch(znode.Join(c.dir, nearest), core.Data, func(w core.Wake) {
 			switch {
 			case w == core.Deleted:
 				pred.deleted.Store(true)
@@ -434,6 +440,7 @@ func (c *contender) wait(p place, listed core.Epoch) (bool, error) {
 			}
 			c.wake()
 		})
+		pred.path = pred.sub.Path() // which may be the one that the waiter before this has
 		c.pred = pred
 	}
 	c.alone = core.Epoch{}
@@ -447,16 +454,16 @@ func (c *contender) wait(p place, listed core.Epoch) (bool, error) {
 	mine := make(chan armed, 1)
 	own := c.own
 	if !c.e.Go(func() {
-		node, span, err := own.Arm(c.ctx)
+		node, span, err := own.Arm(&c.quit)
 		mine <- armed{node, span, err}
 	}) {
 		return false, core.ErrClosed
 	}
-	node, span, err := c.pred.sub.Arm(c.ctx)
+	node, span, err := c.pred.sub.Arm(&c.quit)
 	theirs, ours := armed{node, span, err}, <-mine
 	c.revoked = c.revoked || ours.err == nil && asksBack(ours.node)
 	for _, a := range []armed{theirs, ours} {
-		if a.err != nil && !errors.Is(a.err, zk.ErrNoNode) && !c.repeat(a.err) {
+		if a.err != nil && !errors.Is(a.err, zk.ErrNoNode) && !c.repeat(&c.quit, a.err) {
 			return false, a.err
 		}
 	}

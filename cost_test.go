@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // BenchmarkCycle is a Lock and Release of a free lock. The objects are those of the whole process: on a real server, of this library and its client.
@@ -67,4 +69,22 @@ func atRest() bool {
 	before := made()
 	<-time.After(300 * time.Millisecond)
 	return made()-before < 1000
+}
+
+// An owner that enters again, and leaves, makes its lease, and nothing else.
+func TestReentryMakesOneObject(t *testing.T) {
+	if raceEnabled {
+		return // it makes objects of its own
+	}
+	ctx := context.Background()
+	m := NewMutex(dialShared(t), newPath(t), WithOwner("again"))
+	l, err := m.Lock(ctx)
+	require.NoError(t, err)
+	require.LessOrEqual(t, testing.AllocsPerRun(10000, func() {
+		again, err := m.Lock(ctx)
+		if err != nil || again.Release(ctx) != nil {
+			t.Error(err)
+		}
+	}), 1.0)
+	require.NoError(t, l.Release(ctx))
 }

@@ -37,11 +37,12 @@ const readyName = "ready"
 // A ready that names nobody is another client's, or somebody's who opens the barrier by hand: it lets everybody in, as in Curator.
 type gathering struct {
 	directory
+	ctx   context.Context
 	woken chan struct{}
 }
 
 func newGathering(s *Session, dir string) gathering {
-	return gathering{directory{e: s.engine, dir: dir}, make(chan struct{}, 1)}
+	return gathering{directory: directory{s.engine, dir}, woken: make(chan struct{}, 1)}
 }
 
 func (g *gathering) watch(path string, kind core.Kind) *core.Sub {
@@ -58,7 +59,7 @@ func (g *gathering) ready() string { return znode.Join(g.dir, readyName) }
 // present lists the directory: the names of members, and its version.
 func (g *gathering) present() (names []string, version int32, span core.Span, err error) {
 	var all []string
-	span, err = g.read(func(c core.Conn) error {
+	span, err = g.read(g.ctx, func(c core.Conn) error {
 		found, stat, err := c.Children(g.dir)
 		if err == nil {
 			all, version = found, stat.Version
@@ -86,7 +87,7 @@ const ticketName = "close"
 func (g *gathering) clearing(r *roll) (ops []any, err error) {
 	if r.stat.NumChildren > 0 {
 		var names []string
-		_, err = g.read(func(c core.Conn) (err error) {
+		_, err = g.read(g.ctx, func(c core.Conn) (err error) {
 			names, _, err = c.Children(g.ready())
 			return err
 		})
@@ -111,7 +112,7 @@ type roll struct {
 }
 
 func (g *gathering) roll() (r *roll, err error) {
-	_, err = g.read(func(c core.Conn) error {
+	_, err = g.read(g.ctx, func(c core.Conn) error {
 		data, stat, err := c.Get(g.ready())
 		r = &roll{data: data, stat: stat}
 		return err
@@ -161,7 +162,7 @@ func (g *gathering) transact(ops ...any) (ok bool, failed int, err error) {
 		return true, -1, nil
 	case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrNotEmpty):
 		return false, failed, nil
-	case g.repeat(err):
+	case g.repeat(g.ctx, err):
 		return false, -1, nil
 	case failed >= 0:
 		return false, failed, fmt.Errorf("%s: %w", opPath(ops[failed]), core.Explain(err))
@@ -213,13 +214,14 @@ func newEntrant(s *Session, b *DoubleBarrier, owner Owner) *entrant {
 }
 
 // name is that of the own znode.
-func (m *entrant) name() string { return m.made.Name }
+func (m *entrant) name() string { return m.made.Name() }
 
 // enter gets inside, or leaves nothing behind. When ctx ends it finds out which of the two it is, and has no bound for that but the life of the engine.
 func (m *entrant) enter(ctx context.Context) (err error) {
 	m.ctx = ctx
 	in := false
-	defer m.e.Making()() // as long as there may be a znode of which the Session does not know
+	m.e.Making() // as long as there may be a znode of which the Session does not know
+	defer m.e.Made()
 	m.gate = m.watch(m.ready(), core.Presence)
 	defer func() {
 		m.gate.Cancel()
@@ -343,7 +345,7 @@ func (m *entrant) lost() {
 // withdraw takes the member out when ctx has ended, and reports whether it is inside after all.
 func (m *entrant) withdraw() (in bool, err error) {
 	m.ctx = m.e.Context()
-	_, err = m.read(func(c core.Conn) error { // again when it is not answered: any further version will do
+	_, err = m.read(m.ctx, func(c core.Conn) error { // again when it is not answered: any further version will do
 		_, err := c.Set(m.made.Path, m.data, -1)
 		return err
 	})
@@ -396,7 +398,7 @@ func (m *entrant) arm() (there bool, err error) {
 				return ready.Stat != nil, nil
 			}
 		}
-		if err != nil && !m.repeat(err) {
+		if err != nil && !m.repeat(m.ctx, err) {
 			return false, core.Explain(err)
 		}
 	}
@@ -469,7 +471,7 @@ func (m *entrant) open() (in, again bool, err error) {
 	}
 	var data []byte
 	var stat *zk.Stat
-	_, err = m.read(func(c core.Conn) (err error) {
+	_, err = m.read(m.ctx, func(c core.Conn) (err error) {
 		data, stat, err = c.Get(m.dir)
 		return err
 	})

@@ -258,7 +258,7 @@ func (l *leaver) arm(sub *core.Sub) (armed bool, err error) {
 	switch {
 	case err == nil:
 		return span.SameConn(), nil
-	case errors.Is(err, zk.ErrNoNode), l.repeat(err):
+	case errors.Is(err, zk.ErrNoNode), l.repeat(l.ctx, err):
 		return false, nil
 	}
 	return false, core.Explain(err)

@@ -27,7 +27,7 @@ var (
 type Error struct {
 	Op    string       // "dial", "lock", "trylock", "release", ...
 	Path  string       // the recipe's path, inside the namespace; empty for dial and close
-	Ahead Participants // who stood in the way, the nearest sixteen, nearest first; of those further ahead only node, token and position may be known
+	Ahead Participants // who stood in the way, the nearest eight, nearest first; of those further ahead only node, token and position may be known
 	Err   error
 }
 

@@ -28,12 +28,11 @@ import (
 // A waiter whose claim is called waits for nothing else, so it does not list when the server tells it of the deletion. It goes by the answer only if its own
 // watch has told nothing and the epoch is still that of its list and its watches; and the grant asks the clock, as every grant.
 type heir struct {
-	node   string // the own znode
-	behind string // the one right before it
-	epoch  core.Epoch
-	by     *contender
-	pred   *predecessor // its subscription to that one
-	state  heirState
+	node  string // the own znode
+	epoch core.Epoch
+	by    *contender
+	pred  *predecessor // the one right before it
+	state heirState
 }
 
 type heirState int
@@ -65,7 +64,7 @@ func (hs *heirs) claim(h *heir) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	if !hs.off {
-		hs.m[h.behind] = h
+		hs.m[h.pred.path] = h
 	}
 }
 
@@ -127,8 +126,8 @@ func (hs *heirs) withdraw(h *heir) {
 
 // drop is called with mu held.
 func (hs *heirs) drop(h *heir) {
-	if hs.m[h.behind] == h {
-		delete(hs.m, h.behind)
+	if hs.m[h.pred.path] == h {
+		delete(hs.m, h.pred.path)
 	}
 	h.state = heirWithdrawn
 }

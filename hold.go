@@ -2,8 +2,10 @@ package zkrecipes
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/zkrecipes/zkrecipes/internal/core"
@@ -21,9 +23,8 @@ type hold struct {
 	s       *Session
 	key     holdKey
 	spec    *lockSpec
-	phase   phase
 	seeker  seeker
-	joiners []*joiner
+	joiners *joiner // those who wait, who came last first
 	leases  []*Lease
 	limit   *holdLimit    // nil for none
 	decided chan struct{} // closed when the phase is no longer acquiring; nil while nobody waits for that
@@ -32,12 +33,14 @@ type hold struct {
 	stake *stake
 	token Token
 
-	place int // what Trace.Waiting was last told
+	last atomic.Pointer[Lease] // with whose release the stake was left; nil for none. Read without mu
+
+	phase phase
+	place int32 // what Trace.Waiting was last told
 
 	// Room for one of each, which is all that most holds ever have.
-	joiner [1]*joiner
-	lease  [1]*Lease
-	first  joiner
+	lease [1]*Lease
+	first joiner
 }
 
 // A seeker obtains the znode of a hold: a contender, or a nest.
@@ -47,7 +50,7 @@ type seeker interface {
 	joinable(try bool) bool // a further call, which may be one that does not wait for holders, can share in it
 }
 
-type phase int
+type phase uint8
 
 const (
 	acquiring phase = iota
@@ -59,10 +62,40 @@ const (
 type joiner struct {
 	ctx    context.Context
 	spec   *lockSpec
-	hold   *hold
 	places chan int // for Trace.Waiting; the latest
 	done   chan struct{}
-	result result // set before done is closed
+	result result  // set before done is closed
+	next   *joiner // who came before; under Session.mu
+}
+
+// takeJoiners takes all joiners out of the hold, in the order in which they came; mu is held. Each is the caller's to send to; one that has been sent to may be
+// anything else by then.
+func (h *hold) takeJoiners() iter.Seq[*joiner] {
+	var next *joiner
+	for j := h.joiners; j != nil; {
+		j, j.next, next = j.next, next, j
+	}
+	h.joiners = nil
+	return func(yield func(*joiner) bool) {
+		for next != nil {
+			j := next
+			next, j.next = j.next, nil
+			if !yield(j) {
+				return
+			}
+		}
+	}
+}
+
+// drop takes out a joiner that waits no longer; false if it is not there, because something has been sent to it. mu is held.
+func (h *hold) drop(j *joiner) bool {
+	for at := &h.joiners; *at != nil; at = &(*at).next {
+		if *at == j {
+			*at, j.next = j.next, nil
+			return true
+		}
+	}
+	return false
 }
 
 func (j *joiner) send(r result) {
@@ -75,17 +108,26 @@ type result struct {
 	err   error
 }
 
+// standing returns the hold of a key, nil if there is none; mu is held. Mostly it is the one that this spec has started last.
+func (s *Session) standing(key holdKey, spec *lockSpec) *hold {
+	if h := spec.latest; h != nil && h.key == key {
+		return h
+	}
+	return s.holds[key]
+}
+
 // newHold puts a hold that acquires into the table; mu is held.
 func (s *Session) newHold(key holdKey, spec *lockSpec) *hold {
 	h := &hold{s: s, key: key, spec: spec}
 	s.holds[key] = h
+	spec.latest = h
 	return h
 }
 
 // startHold starts a hold that queues; mu is held.
 func (s *Session) startHold(key holdKey, spec *lockSpec, try bool) *hold {
 	h := s.newHold(key, spec)
-	c := newContender(s.engine, &s.heirs, spec.dir, spec.marker, spec.data(key.owner), try, h)
+	c := newContender(s.engine, &s.heirs, spec.dir, spec.marker, try, h)
 	h.seeker = c
 	c.wake()
 	return h
@@ -94,20 +136,17 @@ func (s *Session) startHold(key holdKey, spec *lockSpec, try bool) *hold {
 // join is called with mu held.
 func (h *hold) join(ctx context.Context, spec *lockSpec) *joiner {
 	j := &h.first
-	if j.hold != nil { // others came, or it has left
+	if j.done != nil { // others came, or it has left
 		j = new(joiner)
 	}
-	*j = joiner{ctx: ctx, spec: spec, hold: h, done: make(chan struct{})}
-	if h.joiners == nil {
-		h.joiners = h.joiner[:0]
-	}
+	*j = joiner{ctx: ctx, spec: spec, done: make(chan struct{})}
 	if h.s.tracesWaiting {
 		j.places = make(chan int, 1)
 		if h.place > 0 { // known from before it came
-			j.places <- h.place
+			j.places <- int(h.place)
 		}
 	}
-	h.joiners = append(h.joiners, j)
+	j.next, h.joiners = h.joiners, j
 	return j
 }
 
@@ -117,6 +156,9 @@ func (s *Session) endHold(h *hold) {
 	h.limit.drop(h)
 	if s.holds[h.key] == h {
 		delete(s.holds, h.key)
+	}
+	if h.spec.latest == h {
+		h.spec.latest = nil
 	}
 }
 
@@ -143,10 +185,9 @@ func (h *hold) stand(st *stake) {
 	h.stake = st
 	st.holds = append(st.holds, h)
 	h.s.engine.Hold()
-	for _, j := range h.joiners {
+	for j := range h.takeJoiners() {
 		j.send(result{lease: h.grant(j.ctx, j.spec)})
 	}
-	h.joiners, h.joiner[0] = nil, nil
 }
 
 // grant makes a lease of a held hold; mu is held.
@@ -163,7 +204,7 @@ func (h *hold) grant(ctx context.Context, spec *lockSpec) *Lease {
 }
 
 // granted is the seeker's: its znode is first.
-func (h *hold) granted(made core.Created, own *core.Sub, revoked bool) verdict {
+func (h *hold) granted(made core.Znode, own *core.Sub, revoked bool) verdict {
 	s := h.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,11 +248,13 @@ func (h *hold) failed(err error) {
 
 // refuse sends every joiner the error; mu is held.
 func (h *hold) refuse(err error) {
-	for _, j := range h.joiners {
+	for j := range h.takeJoiners() {
 		j.send(result{err: err})
 	}
-	h.joiners = nil
 }
+
+// data is the contender's: what its znode says.
+func (h *hold) data() []byte { return h.spec.data(h.key.owner) }
 
 // waiting is the contender's: so many are in the way.
 func (h *hold) waiting(ahead int) {
@@ -220,11 +263,11 @@ func (h *hold) waiting(ahead int) {
 	}
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()
-	if h.place == ahead {
+	if h.place == int32(ahead) {
 		return
 	}
-	h.place = ahead
-	for _, j := range h.joiners {
+	h.place = int32(ahead)
+	for j := h.joiners; j != nil; j = j.next {
 		select {
 		case <-j.places:
 		default:
@@ -354,16 +397,17 @@ func (s *Session) give(l *Lease, call hooker) {
 	// Before the delete is sent: who works under the lease's ctx is told before the next one can be granted.
 	given := l.finish(ErrReleased)
 	if given {
-		i := len(h.leases) - 1 // mostly: who entered last leaves first
-		for h.leases[i] != l {
-			i--
+		last := len(h.leases) - 1
+		if h.leases[last] != l { // mostly who entered last leaves first
+			i := slices.Index(h.leases, l)
+			copy(h.leases[i:], h.leases[i+1:])
 		}
-		h.leases = slices.Delete(h.leases, i, i+1)
-		if len(h.leases) == 0 {
+		h.leases[last] = nil
+		if h.leases = h.leases[:last]; last == 0 {
 			s.endHold(h)
 			s.letGo(h)
 			if len(h.stake.holds) == 0 { // else the znode goes with the other hold on it
-				l.leaving = h.stake
+				h.last.Store(l)
 			}
 		}
 	}
@@ -380,7 +424,7 @@ func (s *Session) give(l *Lease, call hooker) {
 func (s *Session) released(l *Lease, call hooker) {
 	for _, t := range s.cfg.trace {
 		if t.Released != nil {
-			call(s, func() { t.Released(l, time.Since(l.granted)) })
+			call(s, func() { t.Released(l, time.Since(began)-l.granted) })
 		}
 	}
 }

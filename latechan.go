@@ -4,29 +4,35 @@ import "sync"
 
 // A lateChan is a channel that is closed once, and made for who waits for that: most are never waited for.
 type lateChan struct {
-	mu     sync.Mutex
-	c      chan struct{}
-	closed bool
+	mu sync.Mutex
+	c  chan struct{} // isOver once it is closed; nil for none yet
 }
+
+// isOver is what all of them are in the end.
+var isOver = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // close reports whether it is the first.
 func (l *lateChan) close() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.c == isOver {
 		return false
 	}
-	l.closed = true
 	if l.c != nil {
 		close(l.c)
 	}
+	l.c = isOver
 	return true
 }
 
 func (l *lateChan) isClosed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.closed
+	return l.c == isOver
 }
 
 func (l *lateChan) channel() <-chan struct{} {
@@ -34,9 +40,6 @@ func (l *lateChan) channel() <-chan struct{} {
 	defer l.mu.Unlock()
 	if l.c == nil {
 		l.c = make(chan struct{})
-		if l.closed {
-			close(l.c)
-		}
 	}
 	return l.c
 }
@@ -45,7 +48,7 @@ func (l *lateChan) channel() <-chan struct{} {
 func (l *lateChan) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.closed {
+	if l.c != isOver {
 		l.c = nil
 	}
 }

@@ -46,7 +46,7 @@ func (c *candidate) init(s *Session, path, marker string, opts []LeaderOption) {
 		}
 	}
 	c.spec, c.once, c.changed = newSpec(s, path, marker, cfg.lockConfig), cfg.once, make(chan struct{})
-	c.spec.label = true
+	c.spec.cfg.label = true
 }
 
 // startGrace is how long a wait for leadership lets a first Run begin, for `go latch.Run(ctx)` right before it.

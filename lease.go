@@ -24,10 +24,12 @@ type Lease struct {
 	of      atomic.Pointer[[]*group] // the composites that it is a part of
 	from    context.Context          // the acquiring ctx
 	made    atomic.Pointer[leaseContext]
-	granted time.Time // zero when no hook wants to know
+	granted time.Duration // since began; 0 when no hook wants to know
 	end     atomic.Pointer[ending]
-	leaving *stake // when this lease was the last on it; set under Session.mu, in the step that ends it by release
 }
+
+// began is a time with which others are compared.
+var began = time.Now()
 
 // An ending is why a lease is over.
 type ending struct{ err error }
@@ -49,7 +51,7 @@ type leaseKey struct{}
 func newLease(ctx context.Context, s *Session, h *hold) *Lease {
 	l := &Lease{hold: h, from: ctx}
 	if s != nil && s.tracesReleased {
-		l.granted = time.Now()
+		l.granted = time.Since(began)
 	}
 	return l
 }
@@ -207,8 +209,13 @@ func (l *Lease) give(call hooker) {
 
 // awaitGone waits for the outcome of give, for no longer than the sessions can live.
 func (l *Lease) awaitGone(ctx context.Context) error {
-	if err := l.end.Load().err; l.group == nil && (err != ErrReleased || l.leaving == nil) { // nothing to wait for
-		return l.gone(ctx, nil)
+	if l.group == nil {
+		switch err := l.end.Load().err; {
+		case err != ErrReleased:
+			return err
+		case l.leaving() == nil:
+			return nil
+		}
 	}
 	over := make(chan struct{})
 	limit := time.AfterFunc(l.longest(), func() { close(over) })
@@ -235,7 +242,15 @@ func (l *Lease) gone(ctx context.Context, limit <-chan struct{}) error {
 	if err := l.end.Load().err; err != ErrReleased {
 		return err
 	}
-	return l.awaitEnd(ctx, limit, l.leaving) // give, which went before, has been in the step that set it or behind it
+	return l.awaitEnd(ctx, limit, l.leaving())
+}
+
+// leaving is the stake on which the lease was the last; nil if it was not. It is asked behind give, which has been in the step that decided it, or behind it.
+func (l *Lease) leaving() *stake {
+	if l.hold.last.Load() != l {
+		return nil
+	}
+	return l.hold.stake
 }
 
 // finish ends the lease and closes Done, which runs no code of a user's; false if it had ended before. Under Session.mu, but for a composite.

@@ -10,9 +10,6 @@ import (
 
 // A machine takes the steps of one state machine, one after the other, on a goroutine that it has only while there is something to do.
 type machine struct {
-	on *core.Engine
-	of stepper
-
 	mu      sync.Mutex
 	running bool
 	again   bool
@@ -20,50 +17,50 @@ type machine struct {
 }
 
 // wake asks for a step; it never blocks.
-func (m *machine) wake() {
+func (m *machine) wake(e *core.Engine, of stepper) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.again = true
 	if !m.running && !m.over {
-		m.running = m.on.Soon(m)
+		m.running = e.Soon(of)
 	}
 }
 
-// A stepper is what a machine takes the steps of.
+// A stepper is what a machine takes the steps of; its Run is the machine's.
 type stepper interface {
+	core.Task
 	step() (over bool) // looks until there is nothing to do but wait, or for good
 	idle()             // called behind one after which it waits; it must not block
 	ended()            // called behind the last one
 }
 
 // wakeHere asks for a step, and takes it before it returns if none is running: for who has a goroutine to spare, and holds no lock.
-func (m *machine) wakeHere() {
+func (m *machine) wakeHere(of stepper) {
 	m.mu.Lock()
 	m.again = true
 	here := !m.running && !m.over
 	m.running = m.running || here
 	m.mu.Unlock()
 	if here {
-		m.Run()
+		m.run(of)
 	}
 }
 
-// Run is the Engine's.
-func (m *machine) Run() {
+func (m *machine) run(of stepper) {
 	for {
 		m.mu.Lock()
 		m.again = false
 		m.mu.Unlock()
-		over := m.of.step()
+		over := of.step()
 		m.mu.Lock()
 		if over || !m.again {
 			m.over, m.running = over, false
 			if !over {
-				m.of.idle()
+				of.idle()
 			}
 			m.mu.Unlock()
 			if over {
-				m.of.ended()
+				of.ended()
 			}
 			return
 		}

@@ -98,7 +98,7 @@ func (n *nest) make() error {
 	}
 	own := e.Watch(made.Path, core.Data, func(w core.Wake) { h.ownEvent(made.Path, w) })
 	for {
-		v := h.granted(made, own, false)
+		v := h.granted(made.Znode, own, false)
 		if v == grantTaken {
 			return nil
 		}

@@ -52,6 +52,7 @@ type (
 		owner   *Owner // nil: made up
 		data    []byte
 		hasData bool
+		label   bool // the recipe's: its owner is a label, which never enters again
 		maxHold time.Duration
 	}
 	leaderConfig struct {

@@ -87,7 +87,7 @@ func ownerLabel(name string) string {
 // another one each time, whatever the label says.
 func (s *Session) identify(ctx context.Context, spec *lockSpec) (holdKey, error) {
 	key := holdKey{dir: spec.dir, shared: spec.shared()}
-	if spec.label {
+	if spec.cfg.label {
 		key.permit = permitNo.Add(1)
 	}
 	if o, ok := OwnerFromContext(ctx); ok {
@@ -98,7 +98,7 @@ func (s *Session) identify(ctx context.Context, spec *lockSpec) (holdKey, error)
 		key.owner = *spec.cfg.owner
 		return key, nil
 	}
-	if !spec.label {
+	if !spec.cfg.label {
 		for l, ok := LeaseFromContext(ctx); ok && l != nil; l, ok = LeaseFromContext(l.from) {
 			for _, leaf := range l.leaves() {
 				if leaf.hold.s == s && leaf.hold.key.dir == spec.dir && leaf.hold.key.permit == 0 && leaf.Err() == nil {

@@ -194,7 +194,11 @@ func TestJoinersOfAnAcquisitionShareItsPlace(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, h := range s.holds {
-			return len(h.joiners) == 3 && len(h.seeker.whoIsAhead()) > 0
+			n := 0
+			for j := h.joiners; j != nil; j = j.next {
+				n++
+			}
+			return n == 3 && len(h.seeker.whoIsAhead()) > 0
 		}
 		return false
 	})

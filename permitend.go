@@ -29,8 +29,8 @@ func (p *permits) offer() verdict {
 		}
 		return v
 	}
-	j := p.h.joiners[0]
-	p.h.joiners, p.h.joiner[0] = nil, nil
+	j := p.h.joiners
+	p.h.joiners = nil
 	var parts []*Lease
 	for i, h := range holds {
 		if i > 0 {
@@ -39,7 +39,7 @@ func (p *permits) offer() verdict {
 			p.e.Enter()
 		}
 		h.token = Token(p.made[i].Token)
-		h.stand(newStake(h, p.made[i], own[i]))
+		h.stand(newStake(h, p.made[i].Znode, own[i]))
 		parts = append(parts, h.grant(j.ctx, j.spec))
 	}
 	lease := parts[0]
@@ -131,6 +131,8 @@ func (p *permits) close() {
 	}
 }
 
+func (p *permits) wake()  { p.machine.wake(p.e, p) }
+func (p *permits) Run()   { p.machine.run(p) }
 func (p *permits) idle()  {}
 func (p *permits) ended() { p.stop() }
 
@@ -163,7 +165,7 @@ func (p *permits) whoIsAhead() Participants {
 // queueing is the machine as its contender sees it.
 type queueing struct{ *permits }
 
-func (q queueing) granted(made core.Created, own *core.Sub, _ bool) verdict {
+func (q queueing) granted(made core.Znode, own *core.Sub, _ bool) verdict {
 	p := q.permits
 	p.queueMu.Lock()
 	defer p.queueMu.Unlock()
@@ -174,7 +176,7 @@ func (q queueing) granted(made core.Created, own *core.Sub, _ bool) verdict {
 		return grantStale
 	}
 	p.first, p.own, p.queue = &made, own, nil
-	p.machine.wake()
+	p.wake()
 	return grantTaken
 }
 
@@ -183,8 +185,10 @@ func (q queueing) failed(err error) {
 	p.queueMu.Lock()
 	p.failure, p.queue = err, nil
 	p.queueMu.Unlock()
-	p.machine.wake()
+	p.wake()
 }
+
+func (q queueing) data() []byte { return []byte(q.h.key.owner) }
 
 func (q queueing) waiting(ahead int) { q.h.waiting(ahead) }
 
@@ -196,7 +200,7 @@ func (q queueing) ownEvent(string, core.Wake) {
 		queue.wake()
 		return
 	}
-	q.machine.wake()
+	q.permits.wake()
 }
 
 func (q queueing) look() {} // the machine looks when it has to wait

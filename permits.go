@@ -40,7 +40,8 @@ type permits struct {
 	h    *hold // the first permit's
 	n    int
 	try  bool
-	stop context.CancelFunc // ends ctx
+	ctx  context.Context
+	stop context.CancelFunc
 
 	// Of the running step alone.
 	made     []core.Created
@@ -49,21 +50,20 @@ type permits struct {
 	looks    []func()  // of the leases, once they are holds
 
 	queueMu sync.Mutex
-	queue   *contender    // while it queues
-	first   *core.Created // the own znode in locks, when that is first
-	own     *core.Sub     // on that
-	failure error         // of the contender
-	shut    bool          // no grant of the contender is taken any more
-	ahead   Participants  // of the leases, nearest first
+	queue   *contender   // while it queues
+	first   *core.Znode  // the own znode in locks, when that is first
+	own     *core.Sub    // on that
+	failure error        // of the contender
+	shut    bool         // no grant of the contender is taken any more
+	ahead   Participants // of the leases, nearest first
 }
 
 func newPermits(m *Semaphore, h *hold, n int, try bool) *permits {
 	s := m.spec.s
 	p := &permits{s: s, m: m, h: h, n: n, try: try}
 	ctx, stop := context.WithCancel(s.engine.Context())
-	p.directory = directory{s.engine, znode.Join(m.spec.dir, leasesDir), ctx}
-	p.stop = stop
-	p.machine = machine{on: p.e, of: p}
+	p.directory = directory{s.engine, znode.Join(m.spec.dir, leasesDir)}
+	p.ctx, p.stop = ctx, stop
 	p.e.Enter()
 	return p
 }
@@ -182,7 +182,7 @@ func (p *permits) enter() (first bool, err error) {
 		return false, p.failure
 	}
 	if p.first == nil && p.queue == nil {
-		p.queue = newContender(p.e, &p.s.heirs, znode.Join(p.m.spec.dir, locksDir), znode.LockName, []byte(p.h.key.owner), false, queueing{p})
+		p.queue = newContender(p.e, &p.s.heirs, znode.Join(p.m.spec.dir, locksDir), znode.LockName, false, queueing{p})
 		p.queue.wake()
 	}
 	return p.first != nil, nil
@@ -216,7 +216,7 @@ func (p *permits) limit() (int, core.Span, error) {
 			return n, span, err
 		case errors.Is(err, zk.ErrNoNode):
 			return 0, span, p.m.noCount(err)
-		case !p.repeat(err):
+		case !p.repeat(p.ctx, err):
 			return 0, span, err
 		}
 	}
@@ -244,19 +244,19 @@ const passing = 5 * time.Millisecond
 
 // freeFor looks once; queue tells that too few are free for the sake of those in locks.
 func (p *permits) freeFor() (taken, queue bool, err error) {
-	locks := directory{p.e, znode.Join(p.m.spec.dir, locksDir), p.ctx}
+	locks := directory{p.e, znode.Join(p.m.spec.dir, locksDir)}
 	type listed struct {
 		names []string
 		err   error
 	}
 	others := make(chan listed, 1)
 	if !p.e.Go(func() {
-		l, err := locks.list()
+		l, err := locks.list(p.ctx)
 		others <- listed{slices.DeleteFunc(slices.Clone(l.Names), l.Leaving.Has), err}
 	}) {
 		return false, false, core.ErrClosed
 	}
-	l, err := p.list()
+	l, err := p.list(p.ctx)
 	waiting := <-others
 	if err = cmp.Or(err, waiting.err); err != nil {
 		return false, false, err
@@ -312,7 +312,7 @@ func (p *permits) make() (names []string, err error) {
 	}
 	slices.SortFunc(p.made, func(a, b core.Created) int { return cmp.Compare(a.Token, b.Token) })
 	for _, m := range made {
-		if m.List != nil && !slices.ContainsFunc(p.made, func(own core.Created) bool { return !slices.Contains(m.List, own.Name) }) {
+		if m.List != nil && !slices.ContainsFunc(p.made, func(own core.Created) bool { return !slices.Contains(m.List, own.Name()) }) {
 			return m.List, nil
 		}
 	}
@@ -329,7 +329,7 @@ func (p *permits) stand(names []string, session int64) (standing, error) {
 	}
 	all := parseAll(names, znode.LeaseName)
 	if slices.ContainsFunc(all, func(n znode.Name) bool { return znode.Exhausted(n.Seq) }) {
-		if all, err = p.byCzxid(all, session); err != nil {
+		if all, err = p.byCzxid(p.ctx, all, session); err != nil {
 			return unknown, err
 		}
 	} else {
@@ -359,7 +359,7 @@ func (p *permits) stand(names []string, session int64) (standing, error) {
 }
 
 func (p *permits) owns(name string) bool {
-	return slices.ContainsFunc(p.made, func(m core.Created) bool { return m.Name == name })
+	return slices.ContainsFunc(p.made, func(m core.Created) bool { return m.Name() == name })
 }
 
 // wait sets the watches on leases, on the own znode in locks and on the count, and looks. It reports behind only when all of them are outstanding on one
@@ -385,7 +385,7 @@ func (p *permits) wait(session int64) (standing, error) {
 	case errors.Is(leases.err, zk.ErrNoNode):
 		_, err := p.look(session)
 		return unknown, err
-	case leases.err != nil && !p.repeat(leases.err):
+	case leases.err != nil && !p.repeat(p.ctx, leases.err):
 		return unknown, leases.err
 	case leases.err != nil:
 		return unknown, nil
@@ -435,7 +435,7 @@ func (p *permits) watchOwn(session int64) (core.Span, error) {
 		return span, nil
 	case errors.Is(err, zk.ErrNoNode) && span.SameSession() && span.After.Session == session:
 		p.leave()
-	case !errors.Is(err, zk.ErrNoNode) && !p.repeat(err):
+	case !errors.Is(err, zk.ErrNoNode) && !p.repeat(p.ctx, err):
 		return core.Span{}, err
 	}
 	return core.Span{}, nil
@@ -443,13 +443,13 @@ func (p *permits) watchOwn(session int64) (core.Span, error) {
 
 // look lists, and drops the leases that somebody has deleted: they are gone for good, and so are their places.
 func (p *permits) look(session int64) (standing, error) {
-	l, err := p.list()
+	l, err := p.list(p.ctx)
 	if err != nil {
 		return unknown, err
 	}
 	at, err := p.stand(l.Names, session)
 	if at == unknown && err == nil && l.Span.SameSession() && l.Span.After.Session == session {
-		p.made = slices.DeleteFunc(p.made, func(m core.Created) bool { return !slices.Contains(l.Names, m.Name) })
+		p.made = slices.DeleteFunc(p.made, func(m core.Created) bool { return !slices.Contains(l.Names, m.Name()) })
 	}
 	return at, err
 }

@@ -38,7 +38,7 @@ type Semaphore struct {
 // ErrInvalid from the first call.
 func NewSemaphore(s *Session, path string, permits int, opts ...LockOption) *Semaphore {
 	m := &Semaphore{spec: newLockSpec(s, path, znode.LeaseName, opts), permits: permits}
-	m.spec.label = true
+	m.spec.cfg.label = true
 	if m.spec.err == nil && permits < 1 {
 		m.spec.err = invalid("a semaphore of %d permits: at least one", permits)
 	}
@@ -52,7 +52,7 @@ func NewSemaphore(s *Session, path string, permits int, opts ...LockOption) *Sem
 // A missing count, or one of another size, ends a call with an *Error matching ErrInvalid.
 func NewCountedSemaphore(s *Session, path, countPath string, opts ...LockOption) *Semaphore {
 	m := &Semaphore{spec: newLockSpec(s, path, znode.LeaseName, opts), countPath: countPath}
-	m.spec.label = true
+	m.spec.cfg.label = true
 	if m.spec.err == nil {
 		m.counted, m.spec.err = s.abs(countPath)
 	}
@@ -130,7 +130,7 @@ func (m *Semaphore) take(ctx context.Context, op string, n int, try bool) (*Leas
 	j := h.join(ctx, spec)
 	p.wake()
 	s.mu.Unlock()
-	return s.wait(ctx, op, j)
+	return s.wait(ctx, op, h, j)
 }
 
 // parse reads the count, a SharedCount of Curator's.

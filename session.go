@@ -302,10 +302,7 @@ func (s *Session) Close() error {
 			tells = append(tells, s.lose(ReasonSessionClosed, nil, h))
 		case acquiring:
 			s.endHold(h)
-			for _, j := range h.joiners {
-				j.send(result{err: ErrClosed})
-			}
-			h.joiners = nil
+			h.refuse(ErrClosed)
 			h.seeker.cancel()
 		}
 	}

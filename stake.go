@@ -19,6 +19,7 @@ type stake struct {
 	labeled bool // its data are the owner
 	own     *core.Sub
 	holds   []*hold
+	hold    [1]*hold // room for one
 	nests   int      // reads that are being made beside it: its znode must not go before they are decided
 	nested  bool     // a read may ever have been made beside it, which takes its place
 	gone    bool     // somebody deleted the znode: whoever has made one of that name since owns it
@@ -30,8 +31,10 @@ type stake struct {
 	looking, again bool // the own znode is being read; once more
 }
 
-func newStake(h *hold, made core.Created, own *core.Sub) *stake {
-	return &stake{s: h.s, node: made.Path, session: made.Session, labeled: !h.spec.cfg.hasData, own: own}
+func newStake(h *hold, made core.Znode, own *core.Sub) *stake {
+	st := &stake{s: h.s, node: made.Path, session: made.Session, labeled: !h.spec.cfg.hasData, own: own}
+	st.holds = st.hold[:0]
+	return st
 }
 
 // drop takes a hold off the stake, which may end it; mu is held.
@@ -91,11 +94,12 @@ func (st *stake) look() {
 	case st.looking:
 		st.again = true
 	default:
-		st.looking = st.s.engine.Go(st.read)
+		st.looking = st.s.engine.GoTask(st)
 	}
 }
 
-func (st *stake) read() {
+// Run is the Engine's: the read.
+func (st *stake) Run() {
 	s, e := st.s, st.s.engine
 	for {
 		s.mu.Lock()

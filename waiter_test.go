@@ -295,7 +295,7 @@ func TestNoGrantAfterTheLossWasTold(t *testing.T) {
 		h.limit = &holdLimit{s: s}
 		j := h.join(context.Background(), spec)
 		s.mu.Unlock()
-		v := h.granted(core.Created{Path: node, Name: "lock-0000000000", Session: session}, own, false)
+		v := h.granted(core.Znode{Path: node, Session: session}, own, false)
 		if v != grantTaken {
 			s.mu.Lock()
 			defer s.mu.Unlock()

@@ -3,6 +3,7 @@ package core
 import (
 	"bytes"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -51,10 +52,18 @@ const idLen = 36 // of a UUID
 
 // A tap waits for one create: when its frame is out, and under which zxid it was answered.
 type tap struct {
-	id   [idLen]byte
-	sent chan struct{} // closed just after the frame was handed to the socket
-	zxid int64
+	id    [idLen]byte
+	zxid  int64 // under Contact.mu
+	state atomic.Int32
+	ended sync.WaitGroup // until state is another one than tapOpen
 }
+
+// The states of a tap.
+const (
+	tapOpen int32 = iota
+	tapSent       // the frame was handed to the socket
+	tapOver       // it was not, and will not be
+)
 
 // NewContact returns a Contact that nothing feeds yet.
 func NewContact() *Contact {
@@ -128,14 +137,26 @@ func (c *Contact) takeFormer(session int64) []byte {
 	return p
 }
 
-// tap registers a create whose name carries id; untap returns what was seen.
-func (c *Contact) tap(id string) *tap {
-	t := &tap{sent: make(chan struct{})}
+// end sets the state, unless it is set.
+func (t *tap) end(state int32) {
+	if t.state.CompareAndSwap(tapOpen, state) {
+		t.ended.Done()
+	}
+}
+
+// wasSent waits until it is decided whether the frame was sent.
+func (t *tap) wasSent() bool {
+	t.ended.Wait()
+	return t.state.Load() == tapSent
+}
+
+// tap registers a new tap for a create whose name carries id; untap returns what was seen.
+func (c *Contact) tap(id string, t *tap) {
 	copy(t.id[:], id)
+	t.ended.Add(1)
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.taps[id] = t
-	c.mu.Unlock()
-	return t
 }
 
 func (c *Contact) untap(id string) (zxid int64) {
@@ -253,12 +274,4 @@ func (c *Contact) writing(out []*tap, w *wire, op int32, frame []byte) []*tap {
 		c.notify(signal{kind: signalClosing, epoch: w.epoch, lane: w.lane})
 	}
 	return out
-}
-
-func (t *tap) markSent() {
-	select {
-	case <-t.sent:
-	default:
-		close(t.sent)
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/go-zookeeper/zk"
 
@@ -16,12 +17,22 @@ import (
 // costs the connection each time.
 const unanswered = 3
 
-// Created is a znode that a protected create made.
-type Created struct {
+// A Znode is one that was made here.
+type Znode struct {
 	Path    string
-	Name    string
 	Session int64
-	Token   int64    // czxid; 0 when the reply was not seen
+	Token   int64 // czxid; 0 when the reply was not seen
+}
+
+// Name is the last element of the path.
+func (z Znode) Name() string {
+	_, name := znode.Split(z.Path)
+	return name
+}
+
+// Created is what a protected create made.
+type Created struct {
+	Znode
 	List    []string // children of the directory, as in a Listing, from a list behind the create; nil when there is none, or when it is of another epoch
 	Listed  Epoch    // of the list
 	Leaving Leaving  // of the list
@@ -29,15 +40,14 @@ type Created struct {
 	Stray   int64    // of CreateOne: a session in which a create of this name was sent that was not answered, and may come into effect when this znode is gone
 }
 
-// A creation is what an attempt sends, and what it does when the server misses something.
+// A creation is what an attempt sends. It is not kept, so that it needs no place in the heap; for that dir is not in it.
 type creation struct {
-	dir     string
 	size    int                                              // of the data,
 	rest    int                                              // and of the paths that it sends
 	list    bool                                             // list the directory right behind it
 	one     bool                                             // all attempts make the same name
 	send    func(c Conn, id string) (path string, err error) // one request; the name it makes carries id
-	missing func(ctx context.Context) error                  // the server answered NoNode: nil to try again
+	parents *[]string                                        // where dir and what is above it is noted when it was missing and has been made; nil to make nothing
 }
 
 // Create makes an ephemeral sequential znode `_c_<uuid>-<marker>NNNNNNNNNN` in dir, with a fresh UUID for every attempt, and lists dir right behind it,
@@ -51,10 +61,10 @@ type creation struct {
 //	not sent                      -> again
 //	unanswered                    -> abandoned; found by a synced list: adopted; else again, the abandoned id stays
 func (e *Engine) Create(ctx context.Context, dir, marker string, data []byte) (Created, error) {
-	return e.createIn(ctx, creation{
-		dir: dir, size: len(data), rest: len(dir) + nameLen, list: true,
+	return e.createIn(ctx, dir, creation{
+		size: len(data), rest: len(dir) + nameLen, list: true,
 		send: func(c Conn, id string) (string, error) {
-			return c.Create(znode.Join(dir, znode.Protected(id, marker)), data, zk.FlagEphemeral|zk.FlagSequence, e.cfg.ACL)
+			return c.Create(znode.ProtectedPath(dir, id, marker), data, zk.FlagEphemeral|zk.FlagSequence, e.cfg.ACL)
 		},
 	})
 }
@@ -63,16 +73,15 @@ func (e *Engine) Create(ctx context.Context, dir, marker string, data []byte) (C
 // it is Create, without the list; and it returns zk.ErrNoNode where dir is missing, unless parents is set.
 func (e *Engine) CreateNamed(ctx context.Context, dir string, parents bool, name func(id string) string, data []byte) (Created, error) {
 	what := creation{
-		dir: dir, size: len(data), rest: len(dir) + nameLen,
+		size: len(data), rest: len(dir) + nameLen,
 		send: func(c Conn, id string) (string, error) {
 			return c.Create(znode.Join(dir, name(id)), data, zk.FlagEphemeral, e.cfg.ACL)
 		},
-		missing: func(context.Context) error { return zk.ErrNoNode },
 	}
 	if parents {
-		return e.createIn(ctx, what)
+		return e.createIn(ctx, dir, what)
 	}
-	return e.create(ctx, what)
+	return e.create(ctx, dir, what)
 }
 
 // CreateOne is CreateNamed with the name of a UUID, for a znode that is counted: all attempts make the same name, so that never two of them are there. Whoever
@@ -84,8 +93,8 @@ func (e *Engine) CreateNamed(ctx context.Context, dir string, parents bool, name
 //	refused, the znode exists, of this session     -> adopted
 //	refused, the znode exists, of another one      -> deleted; again
 func (e *Engine) CreateOne(ctx context.Context, dir string, data []byte) (Created, error) {
-	return e.createIn(ctx, creation{
-		dir: dir, size: len(data), rest: len(dir) + nameLen, one: true,
+	return e.createIn(ctx, dir, creation{
+		size: len(data), rest: len(dir) + nameLen, one: true,
 		send: func(c Conn, id string) (string, error) {
 			return c.Create(znode.Join(dir, id), data, zk.FlagEphemeral, e.cfg.ACL)
 		},
@@ -97,9 +106,9 @@ func (e *Engine) Stray(made Created, r *Removal) {
 	if made.Stray == 0 {
 		return
 	}
-	over := e.Making()
+	e.Making()
 	if !e.goOn(func() {
-		defer over()
+		defer e.Made()
 		if r != nil {
 			select {
 			case <-r.Done():
@@ -110,20 +119,21 @@ func (e *Engine) Stray(made Created, r *Removal) {
 		dir, name := znode.Split(made.Path)
 		e.giveUp(e.claim(dir, idOf(name), made.Stray))
 	}) {
-		over()
+		e.Made()
 	}
 }
 
 // createIn makes a znode in a directory that may be missing.
-func (e *Engine) createIn(ctx context.Context, what creation) (Created, error) {
+func (e *Engine) createIn(ctx context.Context, dir string, what creation) (Created, error) {
 	var parents []string
-	what.missing = func(ctx context.Context) error { return e.makeParents(ctx, what.dir, &parents) }
-	made, err := e.create(ctx, what)
+	what.parents = &parents
+	made, err := e.create(ctx, dir, what)
 	if err != nil && len(parents) > 0 {
 		// The server removes a container when it has become empty, but not one that never had a child.
-		made := e.Making()
-		if !e.goOn(func() { defer made(); e.removeEmpty(parents) }) {
-			made()
+		empty := parents
+		e.Making()
+		if !e.goOn(func() { defer e.Made(); e.removeEmpty(empty) }) {
+			e.Made()
 		}
 	}
 	return made, err
@@ -134,25 +144,25 @@ func (e *Engine) createIn(ctx context.Context, what creation) (Created, error) {
 // the list; Token is the new znode's own.
 func (e *Engine) CreateBeside(ctx context.Context, path, name string, data []byte) (Created, error) {
 	dir, _ := znode.Split(path)
-	return e.create(ctx, creation{
-		dir: dir, size: len(data), rest: 2 * (len(dir) + nameLen),
+	return e.create(ctx, dir, creation{
+		size: len(data), rest: 2 * (len(dir) + nameLen),
 		send: func(c Conn, id string) (string, error) {
-			made := znode.Join(dir, znode.Protected(id, name))
+			made := znode.ProtectedPath(dir, id, name)
 			_, err := c.Multi(
 				&zk.CheckVersionRequest{Path: path, Version: -1},
 				&zk.CreateRequest{Path: made, Data: data, Acl: e.cfg.ACL, Flags: zk.FlagEphemeral},
 			)
 			return made, err
 		},
-		missing: func(context.Context) error { return zk.ErrNoNode },
 	})
 }
 
-func (e *Engine) create(ctx context.Context, what creation) (made Created, err error) {
+func (e *Engine) create(ctx context.Context, dir string, what creation) (made Created, err error) {
 	if err := e.fits(what); err != nil {
 		return Created{}, err
 	}
-	defer e.Making()()
+	e.Making()
+	defer e.Made()
 	gaveUp := false
 	id, drops := "", 0
 	var owed *Removal  // the claim to the one name, once a create of it was not answered
@@ -166,7 +176,7 @@ func (e *Engine) create(ctx context.Context, what creation) (made Created, err e
 		switch last := len(strays) - 1; {
 		case err != nil && last >= 0:
 			made.GaveUp = true
-			e.giveUp(e.claim(what.dir, id, strays[last]))
+			e.giveUp(e.claim(dir, id, strays[last]))
 		case err != nil:
 			made.GaveUp = gaveUp
 		default:
@@ -186,7 +196,7 @@ func (e *Engine) create(ctx context.Context, what creation) (made Created, err e
 		if id == "" || !what.one {
 			id = znode.NewUUID()
 		}
-		made, span, err := e.createOnce(ctx, what, id)
+		made, span, err := e.createOnce(ctx, dir, what, id)
 		if span.Before == (Epoch{}) && err != nil {
 			return Created{}, err // nothing was tried
 		}
@@ -200,24 +210,27 @@ func (e *Engine) create(ctx context.Context, what creation) (made Created, err e
 				return made, nil
 			}
 			gaveUp = true
-			if err := cmp.Or(err, e.drop(ctx, what, made.Path, made.Session)); err != nil {
+			if err := cmp.Or(err, e.drop(ctx, what.one, made.Path, made.Session)); err != nil {
 				return Created{}, err
 			}
 			continue
 		case err == nil:
 			gaveUp = true
-			if err := e.drop(ctx, what, made.Path, span.After.Session); err != nil {
+			if err := e.drop(ctx, what.one, made.Path, span.After.Session); err != nil {
 				return Created{}, err
 			}
 			continue
 		case errors.Is(err, zk.ErrNoNode):
+			if what.parents == nil {
+				return Created{}, zk.ErrNoNode
+			}
 			drops = 0
-			if err := what.missing(ctx); err != nil {
+			if err := e.makeParents(ctx, dir, what.parents); err != nil {
 				return Created{}, err
 			}
 			continue
 		case owed != nil && errors.Is(err, zk.ErrNodeExists):
-			found, owner, err := e.takeOne(ctx, what, id, owed)
+			found, owner, err := e.takeOne(ctx, dir, id, owed)
 			landed(owner)
 			if found.Path != "" || err != nil {
 				return found, err
@@ -230,13 +243,13 @@ func (e *Engine) create(ctx context.Context, what creation) (made Created, err e
 			if session == 0 {
 				session = span.Before.Session
 			}
-			lost := e.claim(what.dir, id, session)
+			lost := e.claim(dir, id, session)
 			if what.one {
 				owed, strays = lost, append(strays, session)
 			}
 			switch goesOn := ctx.Err() == nil; {
 			case class == Ambiguous && goesOn:
-				found, ok, ferr := e.recover(ctx, what.dir, id, lost)
+				found, ok, ferr := e.recover(ctx, dir, id, lost)
 				if ok {
 					landed(found.Session)
 					return found, nil
@@ -268,10 +281,10 @@ func (e *Engine) create(ctx context.Context, what creation) (made Created, err e
 	}
 }
 
-// drop removes a znode that was made and is of no use. Of one whose name the next attempt makes again it waits for the end.
-func (e *Engine) drop(ctx context.Context, what creation, path string, session int64) error {
+// drop removes a znode that was made and is of no use, and waits until it has gone where the next attempt makes its name again.
+func (e *Engine) drop(ctx context.Context, wait bool, path string, session int64) error {
 	r := e.Remove(path, session)
-	if !what.one {
+	if !wait {
 		return nil
 	}
 	select {
@@ -288,8 +301,8 @@ func (e *Engine) drop(ctx context.Context, what creation, path string, session i
 
 // takeOne takes the znode that an attempt without an answer made, of which it returns the session, or deletes it if that is another one. Without an error and
 // a path it has gone.
-func (e *Engine) takeOne(ctx context.Context, what creation, id string, owed *Removal) (made Created, owner int64, err error) {
-	path := znode.Join(what.dir, id)
+func (e *Engine) takeOne(ctx context.Context, dir, id string, owed *Removal) (made Created, owner int64, err error) {
+	path := znode.Join(dir, id)
 	var there bool
 	var stat *zk.Stat
 	span, err := e.Do(ctx, func(c Conn) (err error) {
@@ -302,10 +315,10 @@ func (e *Engine) takeOne(ctx context.Context, what creation, id string, owed *Re
 	case err != nil, !there, !span.SameSession():
 		return Created{}, 0, nil
 	case stat.EphemeralOwner == span.After.Session:
-		return Created{Path: path, Name: id, Session: span.After.Session, Token: stat.Czxid}, span.After.Session, nil
+		return Created{Znode: Znode{path, span.After.Session, stat.Czxid}}, span.After.Session, nil
 	}
 	e.adopt(owed) // it is not looked for any more, but deleted
-	return Created{}, stat.EphemeralOwner, e.drop(ctx, what, path, stat.EphemeralOwner)
+	return Created{}, stat.EphemeralOwner, e.drop(ctx, true, path, stat.EphemeralOwner)
 }
 
 // nameLen is more than the longest name that is made here; headroom is what MaxData leaves of the server's limit, less headers.
@@ -329,45 +342,56 @@ func (e *Engine) fits(what creation) error {
 	return nil
 }
 
-func (e *Engine) createOnce(ctx context.Context, what creation, id string) (made Created, span Span, err error) {
-	t := e.contact.tap(id)
-	listed := make(chan *Listing, 1)
-	over := make(chan struct{})
-	if !what.list || !e.contact.wired { // without wires nobody sees when the create's bytes are out, nor on which connection a list was answered
-		listed <- nil
-	} else if !e.Go(func() {
-		// A list sent before the create's bytes are out would be executed before it, and be of no use.
-		select {
-		case <-t.sent:
-		case <-over:
-			listed <- nil
-			return
+func (e *Engine) createOnce(ctx context.Context, dir string, what creation, id string) (made Created, span Span, err error) {
+	b := &behind{e: e, ctx: ctx, dir: dir}
+	e.contact.tap(id, &b.tap)
+	list := what.list && e.contact.wired // without wires nobody sees when the create's bytes are out, nor on which connection a list was answered
+	if list {
+		b.listed.Add(1)
+		if !e.GoTask(b) {
+			e.contact.untap(id)
+			return made, span, ErrClosed
 		}
-		l, err := e.List(ctx, what.dir)
-		if err != nil {
-			listed <- nil
-			return
-		}
-		listed <- &l
-	}) {
-		e.contact.untap(id)
-		return made, span, ErrClosed
 	}
 	span, err = e.Do(ctx, func(c Conn) (err error) {
 		made.Path, err = what.send(c, id)
 		return err
 	})
 	made.Token = e.contact.untap(id)
-	close(over)
+	b.tap.end(tapOver)
 	if err != nil {
 		return made, span, err
 	}
-	_, made.Name = znode.Split(made.Path)
 	made.Session = span.After.Session
-	if l := <-listed; l != nil && l.Span.SameConn() && l.Span.After == span.After {
+	if !list {
+		return made, span, nil
+	}
+	b.listed.Wait()
+	if l := b.list; l.Span.SameConn() && l.Span.After == span.After {
 		made.List, made.Listed, made.Leaving = l.Names, l.Span.After, l.Leaving
 	}
 	return made, span, nil
+}
+
+// behind lists the directory of a create right behind it.
+type behind struct {
+	e      *Engine
+	ctx    context.Context
+	dir    string
+	tap    tap // of the create
+	listed sync.WaitGroup
+	list   Listing // what it was when that is over; zero if there is none
+}
+
+// Run is the Engine's. A list sent before the create's bytes are out would be executed before it, and be of no use.
+func (b *behind) Run() {
+	defer b.listed.Done()
+	if !b.tap.wasSent() {
+		return
+	}
+	if l, err := b.e.List(b.ctx, b.dir); err == nil {
+		b.list = l
+	}
 }
 
 // stamp learns the token of a znode that was made, from its Stat where no wire saw the reply. It reports false when the znode is not there any more, or
@@ -428,7 +452,7 @@ func (e *Engine) recover(ctx context.Context, dir, id string, lost *Removal) (Cr
 			continue
 		}
 		if ok && stat.EphemeralOwner == epoch.Session && e.adopt(lost) {
-			return Created{Path: path, Name: name, Session: epoch.Session, Token: stat.Czxid}, true, nil
+			return Created{Znode: Znode{path, epoch.Session, stat.Czxid}}, true, nil
 		}
 		return Created{}, false, nil // of another session, or gone again: the reaper sees to it
 	}

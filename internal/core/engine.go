@@ -209,25 +209,41 @@ func (e *Engine) State() State {
 	return e.state
 }
 
+// A Task is work for a goroutine. What is something already, and has this method, need not be made a closure.
+type Task interface{ Run() }
+
+type taskFunc func()
+
+func (f taskFunc) Run() { f() }
+
+// run runs t on a goroutine of a group.
+func run(wg *sync.WaitGroup, t Task) {
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		t.Run()
+	}()
+}
+
 // Go runs fn on a goroutine that Close waits for; false once the engine is closing.
-func (e *Engine) Go(fn func()) bool {
+func (e *Engine) Go(fn func()) bool { return e.GoTask(taskFunc(fn)) }
+
+// GoTask is Go for a Task.
+func (e *Engine) GoTask(t Task) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing {
 		return false
 	}
-	e.wg.Go(fn)
+	run(&e.wg, t)
 	return true
 }
 
-// A Task is work that waits for the network most of the time, and for other tasks never.
-type Task interface{ Run() }
-
-// workers is how many tasks run at once. They keep all places of the client's queue busy. With a goroutine for each, ten thousand calls that begin to wait
+// workers is how many tasks of Soon run at once. They keep all places of the client's queue busy. With a goroutine for each, ten thousand calls that begin to wait
 // at once take some forty thousand for a moment, and the run-time keeps what describes them, half a kilobyte each, for ever.
 const workers = 3 * queued
 
-// Soon runs a task as Go does, but after others if there are many.
+// Soon is GoTask, but after others if there are many. The task waits for the network most of the time, and for other tasks of Soon never.
 func (e *Engine) Soon(t Task) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -265,26 +281,31 @@ func (e *Engine) work(t Task) {
 }
 
 // goOn runs fn, which cleans up, on a goroutine that may outlive Close where the connection does; false once life has ended.
-func (e *Engine) goOn(fn func()) bool {
+func (e *Engine) goOn(fn func()) bool { return e.goOnTask(taskFunc(fn)) }
+
+// goOnTask is goOn for a Task.
+func (e *Engine) goOnTask(t Task) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ended {
 		return false
 	}
-	e.after.Go(fn)
+	run(&e.after, t)
 	return true
 }
 
 // Making counts the calls that may make a znode. Close of an adopted connection has to know of those that are not over.
-func (e *Engine) Making() (made func()) {
+func (e *Engine) Making() {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.making++
-	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.making--
-	}
+	e.mu.Unlock()
+}
+
+// Made takes a Making back.
+func (e *Engine) Made() {
+	e.mu.Lock()
+	e.making--
+	e.mu.Unlock()
 }
 
 // Close ends the engine: nobody is let in any more. Of an owned connection the session is closed at the server, and when that was not answered in time,

@@ -104,12 +104,19 @@ func (e *Engine) Do(ctx context.Context, fn func(Conn) error) (Span, error) {
 
 // do is Do, for as long as until lasts; see await.
 func (e *Engine) do(ctx, until context.Context, fn func(Conn) error) (Span, error) {
-	select {
-	case e.slots <- struct{}{}:
-	case <-ctx.Done():
-		return Span{}, ctx.Err()
-	case <-until.Done():
+	if until.Err() != nil { // who goes on until then is not told that ctx has ended, which may be the same
 		return Span{}, ErrClosed
+	}
+	select {
+	case e.slots <- struct{}{}: // mostly: then ctx is not asked for a channel, which may have to be made
+	default:
+		select {
+		case e.slots <- struct{}{}:
+		case <-ctx.Done():
+			return Span{}, ctx.Err()
+		case <-until.Done():
+			return Span{}, ErrClosed
+		}
 	}
 	defer func() { <-e.slots }()
 	epoch, conn, err := e.await(ctx, until)

@@ -25,7 +25,7 @@ type Heir struct {
 //
 // There is one attempt. A transaction that comes into effect late deletes what has to go anyway; that it checks the heir changes nothing.
 func (e *Engine) HandOver(path string, session int64, heir Heir) *Removal {
-	r := newRemoval(path, session)
+	r := e.reaper.known(path, session)
 	r.heir = &heir
 	got := e.reaper.add(r)
 	if got != r { // it is owed already

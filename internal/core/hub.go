@@ -21,7 +21,7 @@ const (
 )
 
 // Kind is the kind of a watch.
-type Kind int
+type Kind uint8
 
 // The kinds of watch, by the read that sets them.
 const (
@@ -63,11 +63,13 @@ type hub struct {
 
 type watch struct {
 	subs  []*Sub
+	first [1]*Sub // room for one
 	armed Epoch
-	seen  uint64 // events so far: an arm during which one came is void
 	node  Node
+	seen  uint32 // events so far: an arm during which one came is void
 
-	arming chan struct{} // closed when the read that is to set it has ended; nil when none is under way
+	arming  bool          // a read that is to set it is under way
+	settled chan struct{} // closed when that has ended; nil while nobody waits for it
 
 	unfollow chan struct{} // closed when nobody needs to read the channel of the last arm any more; nil when nobody does
 }
@@ -81,13 +83,14 @@ type Node struct {
 
 // A Sub is one subscription. Its function runs on the engine's goroutine and must not block.
 type Sub struct {
-	hub *hub
-	key watchKey
-	fn  func(Wake)
+	hub  *hub
+	path string
+	fn   func(Wake)
 
 	// Under hub.mu.
-	at    int           // in watch.subs, -1 when it has been cancelled
 	due   time.Duration // for a Safety, since the hub began
+	at    int32         // in watch.subs, -1 when it has been cancelled
+	kind  Kind          // constant
 	doubt bool          // since the last Safety nothing was asked: the next Arm asks the server even if a watch is outstanding
 }
 
@@ -96,24 +99,33 @@ func newHub(e *Engine) *hub { return &hub{e: e, began: time.Now(), m: make(map[w
 // Watch subscribes fn to a path; Arm sets the watch.
 func (e *Engine) Watch(path string, kind Kind, fn func(Wake)) *Sub {
 	h := e.hub
-	s := &Sub{hub: h, key: watchKey{path, kind}, fn: fn}
+	s := &Sub{hub: h, path: path, kind: kind, fn: fn}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := h.m[s.key]
+	w := h.m[s.key()]
 	if w == nil {
 		w = new(watch)
-		h.m[s.key] = w
+		h.m[s.key()] = w
 	}
 	if len(w.subs) > 0 {
-		s.key.path = w.subs[0].key.path // one and the same for all who wait for it
+		s.path = w.subs[0].path // one and the same for all who wait for it
 	}
-	s.at, w.subs = len(w.subs), append(w.subs, s)
+	if w.subs == nil {
+		w.subs = w.first[:0]
+	}
+	s.at, w.subs = int32(len(w.subs)), append(w.subs, s)
 	s.postpone(time.Since(h.began))
 	if h.sweep == nil {
 		h.sweep = time.AfterFunc(safetySweep, h.wakeDue)
 	}
 	return s
 }
+
+// Path is what it was made for, in the same memory for all who have subscribed to it.
+func (s *Sub) Path() string { return s.path }
+
+// key names its watch.
+func (s *Sub) key() watchKey { return watchKey{s.path, s.kind} }
 
 // postpone sets the time of the next Safety; hub.mu is held.
 func (s *Sub) postpone(now time.Duration) { s.due = now + safetyCheck + rand.N(safetySpread) }
@@ -152,7 +164,7 @@ func (h *hub) wakeDue() {
 func (s *Sub) Cancel() {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
-	w := s.hub.m[s.key]
+	w := s.hub.m[s.key()]
 	if w == nil || s.at < 0 {
 		return
 	}
@@ -162,7 +174,7 @@ func (s *Sub) Cancel() {
 	w.subs[last] = nil
 	w.subs, s.at = w.subs[:last], -1
 	if len(w.subs) == 0 && w.armed == (Epoch{}) {
-		s.hub.drop(s.key, w)
+		s.hub.drop(s.key(), w)
 	}
 }
 
@@ -185,11 +197,14 @@ func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 	h := s.hub
 	h.mu.Lock()
 	w, joined, epoch := s.look()
-	for w != nil && !joined && w.arming != nil { // somebody's read may set the watch for this one, too
-		other := w.arming
+	for w != nil && !joined && w.arming { // somebody's read may set the watch for this one, too
+		if w.settled == nil {
+			w.settled = make(chan struct{})
+		}
+		settled := w.settled
 		h.mu.Unlock()
 		select {
-		case <-other:
+		case <-settled:
 		case <-ctx.Done():
 			return Node{}, Span{}, ctx.Err()
 		}
@@ -210,11 +225,7 @@ func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 	}
 	s.doubt = false
 	seen := w.seen
-	var arming chan struct{}
-	if !joined {
-		arming = make(chan struct{})
-		w.arming = arming
-	}
+	w.arming = w.arming || !joined
 	h.mu.Unlock()
 
 	var node Node
@@ -224,19 +235,22 @@ func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 		return err
 	})
 	h.mu.Lock()
-	if events != nil && h.m[s.key] == w && !h.e.source.callsBack() {
-		h.follow(s.key, w, events, span.Before.Session)
+	if events != nil && h.m[s.key()] == w && !h.e.source.callsBack() {
+		h.follow(s.key(), w, events, span.Before.Session)
 	}
 	switch {
-	case w.seen != seen || h.m[s.key] != w:
+	case w.seen != seen || h.m[s.key()] != w:
 	case joined && errors.Is(err, zk.ErrNoNode): // its event was lost: nobody shall be given what it found
 		w.armed, w.node = Epoch{}, Node{}
 	case err == nil && span.SameConn() && (!joined || w.armed == span.After):
 		w.armed, w.node = span.After, node
 	}
-	if arming != nil {
-		w.arming = nil
-		close(arming)
+	if !joined {
+		w.arming = false
+		if w.settled != nil {
+			close(w.settled)
+			w.settled = nil
+		}
 	}
 	h.mu.Unlock()
 	return node, span, err
@@ -245,7 +259,7 @@ func (s *Sub) Arm(ctx context.Context) (Node, Span, error) {
 // look returns the subscription's watch, nil if it was cancelled, and whether it is armed on the connection of the epoch; mu is held.
 func (s *Sub) look() (w *watch, joined bool, epoch Epoch) {
 	epoch = s.hub.e.Epoch()
-	w = s.hub.m[s.key]
+	w = s.hub.m[s.key()]
 	if w == nil || s.at < 0 { // others may follow the path
 		return nil, false, epoch
 	}
@@ -254,15 +268,15 @@ func (s *Sub) look() (w *watch, joined bool, epoch Epoch) {
 
 // read makes the read of the subscription's kind, with a watch or without: every watch that is set costs the client memory until it fires.
 func (s *Sub) read(c Conn, watch bool) (n Node, events <-chan zk.Event, err error) {
-	path, ok := s.key.path, true
+	path, ok := s.path, true
 	switch {
-	case s.key.kind == Data && watch:
+	case s.kind == Data && watch:
 		n.Data, n.Stat, events, err = c.GetW(path)
-	case s.key.kind == Data:
+	case s.kind == Data:
 		n.Data, n.Stat, err = c.Get(path)
-	case s.key.kind == Children && watch:
+	case s.kind == Children && watch:
 		n.Children, n.Stat, events, err = c.ChildrenW(path)
-	case s.key.kind == Children:
+	case s.kind == Children:
 		n.Children, n.Stat, err = c.Children(path)
 	case watch:
 		ok, n.Stat, events, err = c.ExistsW(path)

@@ -492,7 +492,7 @@ func TestHubUnderChurn(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				_, _, _ = sub.Arm(ctx)
 				if rand.N(2) == 0 {
-					_, _ = e.Do(ctx, func(c Conn) error { _, err := c.Set(sub.key.path, nil, -1); return err })
+					_, _ = e.Do(ctx, func(c Conn) error { _, err := c.Set(sub.path, nil, -1); return err })
 				}
 				cancel()
 				sub.Cancel()

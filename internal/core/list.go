@@ -19,36 +19,36 @@ type Listing struct {
 type lists struct {
 	e  *Engine
 	mu sync.Mutex
-	m  map[string]*queuedLists // while there is a request, by directory
-}
-
-type queuedLists struct {
-	next *sharedList // the one that is not sent yet, nil for none
+	m  map[string]*sharedList // for each directory of which a list is under way, the one that is not sent yet, nil for none
 }
 
 type sharedList struct {
 	callers int           // who still wait
-	turn    chan struct{} // holds the right to send it
-	done    chan struct{} // closed with
+	turn    chan struct{} // holds the right to send it; nil where it was taken by the first caller,
+	done    chan struct{} // and this one while nobody has joined that; closed with
 	listing Listing
 	err     error
 	void    bool // it was not sent, because the ctx of who was to send it has ended
 }
 
-func newLists(e *Engine) *lists { return &lists{e: e, m: make(map[string]*queuedLists)} }
+func newLists(e *Engine) *lists { return &lists{e: e, m: make(map[string]*sharedList)} }
 
 // List lists a directory. The request is sent after the call has begun. The error is that of the request, zk.ErrNoNode for a missing directory.
 func (e *Engine) List(ctx context.Context, dir string) (Listing, error) {
 	ls := e.lists
 	for {
-		l := ls.join(dir)
-		select {
-		case <-l.turn:
+		l, mine := ls.join(dir)
+		if mine {
 			ls.send(ctx, dir, l)
-		case <-l.done:
-		case <-ctx.Done():
-			ls.leave(dir, l)
-			return Listing{}, ctx.Err()
+		} else {
+			select {
+			case <-l.turn:
+				ls.send(ctx, dir, l)
+			case <-l.done:
+			case <-ctx.Done():
+				ls.leave(dir, l)
+				return Listing{}, ctx.Err()
+			}
 		}
 		if !l.void || ctx.Err() != nil {
 			return l.listing, l.err
@@ -56,24 +56,23 @@ func (e *Engine) List(ctx context.Context, dir string) (Listing, error) {
 	}
 }
 
-// join returns the list to wait for; its turn has come if there is no request for the directory.
-func (ls *lists) join(dir string) *sharedList {
+// join returns the list to wait for; it is the caller's to send if there is no request for the directory.
+func (ls *lists) join(dir string) (l *sharedList, mine bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	q := ls.m[dir]
-	first := q == nil
-	if first {
-		q = new(queuedLists)
-		ls.m[dir] = q
+	l, busy := ls.m[dir]
+	if l == nil {
+		l = new(sharedList)
+		ls.m[dir] = l
+		if busy {
+			l.turn = make(chan struct{}, 1)
+		}
 	}
-	if q.next == nil {
-		q.next = &sharedList{turn: make(chan struct{}, 1), done: make(chan struct{})}
+	if busy && l.done == nil {
+		l.done = make(chan struct{})
 	}
-	q.next.callers++
-	if first {
-		q.next.turn <- struct{}{}
-	}
-	return q.next
+	l.callers++
+	return l, !busy
 }
 
 // send makes the request for everybody who has joined until it goes out.
@@ -89,7 +88,9 @@ func (ls *lists) send(ctx context.Context, dir string, l *sharedList) {
 	})
 	l.listing.Span, l.void = span, !sent && ctx.Err() != nil
 	ls.shut(dir, l)
-	close(l.done)
+	if l.done != nil { // which nobody makes any more
+		close(l.done)
+	}
 	ls.pass(dir)
 }
 
@@ -97,8 +98,8 @@ func (ls *lists) send(ctx context.Context, dir string, l *sharedList) {
 func (ls *lists) shut(dir string, l *sharedList) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if q := ls.m[dir]; q.next == l {
-		q.next = nil
+	if ls.m[dir] == l {
+		ls.m[dir] = nil
 	}
 }
 
@@ -106,8 +107,8 @@ func (ls *lists) shut(dir string, l *sharedList) {
 func (ls *lists) pass(dir string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if q := ls.m[dir]; q.next != nil {
-		q.next.turn <- struct{}{}
+	if next := ls.m[dir]; next != nil {
+		next.turn <- struct{}{}
 	} else {
 		delete(ls.m, dir)
 	}
@@ -118,8 +119,8 @@ func (ls *lists) leave(dir string, l *sharedList) {
 	ls.mu.Lock()
 	l.callers--
 	last := l.callers == 0
-	if q := ls.m[dir]; last && q != nil && q.next == l {
-		q.next = nil
+	if last && ls.m[dir] == l {
+		ls.m[dir] = nil
 	}
 	ls.mu.Unlock()
 	if last {

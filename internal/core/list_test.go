@@ -20,8 +20,8 @@ import (
 func (ls *lists) callers(dir string) int {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if q := ls.m[dir]; q != nil && q.next != nil {
-		return q.next.callers
+	if next := ls.m[dir]; next != nil {
+		return next.callers
 	}
 	return 0
 }

@@ -29,7 +29,8 @@ func (e *Engine) Once(ctx context.Context, dir, marker string, parents bool, cha
 			return err
 		}
 	}
-	defer e.Making()()
+	e.Making()
+	defer e.Made()
 	for {
 		ticket, err := e.CreateNamed(ctx, dir, parents, func(id string) string { return znode.Protected(id, marker) }, nil)
 		if err != nil {

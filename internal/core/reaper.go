@@ -21,8 +21,10 @@ const reapers = 6
 // for it, again after every reconnect, and in every list that is read anyway; a list without it proves nothing, because the create may land later),
 // known (the name is known: delete it), resolved.
 type Removal struct {
-	dir     string
-	id      string // the name, or the id in the name while that is unknown
+	rp *reaper
+	debtKey
+	next, prev *Removal // others of its directory
+
 	name    string // "" while unknown
 	session int64  // the node's owner, as far as is known
 
@@ -56,35 +58,51 @@ func (r *Removal) Refused() <-chan struct{} { return r.refused }
 // Refusal is the server's reason. It may be called once Refused is closed.
 func (r *Removal) Refusal() error { return r.why }
 
+// A debtKey names a znode that has to go.
+type debtKey struct {
+	dir string
+	id  string // its name, or the id in that while it is unknown
+}
+
 type reaper struct {
 	e    *Engine
 	mu   sync.Mutex
-	dirs map[string]map[string]*Removal // by directory and id
-	over map[int64]bool                 // sessions that are over for certain
-	runs bool                           // a sweep is under way
-	more bool                           // another one is due
+	owed map[debtKey]*Removal
+	dirs map[string]*Removal // the first of each directory
+	over map[int64]bool      // sessions that are over for certain
+	runs bool                // a sweep is under way
+	more bool                // another one is due
 	end  bool
 	gone error // what is left ends with this
 }
 
 func newReaper(e *Engine) *reaper {
-	return &reaper{e: e, dirs: make(map[string]map[string]*Removal), over: make(map[int64]bool)}
+	return &reaper{e: e, owed: make(map[debtKey]*Removal), dirs: make(map[string]*Removal), over: make(map[int64]bool)}
 }
 
 // Remove deletes a znode of the given session for certain, however long that takes, and returns at once.
 func (e *Engine) Remove(path string, session int64) *Removal {
-	return e.reaper.add(newRemoval(path, session))
+	return e.reaper.add(e.reaper.known(path, session))
 }
 
-func newRemoval(path string, session int64) *Removal {
+// known returns the removal of a znode whose name is known.
+func (rp *reaper) known(path string, session int64) *Removal {
 	dir, name := znode.Split(path)
-	return &Removal{dir: dir, id: idOf(name), name: name, session: session, done: make(chan struct{}), refused: make(chan struct{})}
+	r := rp.unknown(dir, idOf(name), session)
+	r.name = name
+	return r
+}
+
+func (rp *reaper) unknown(dir, id string, session int64) *Removal {
+	return &Removal{rp: rp, debtKey: debtKey{dir, id}, session: session, done: make(chan struct{}), refused: make(chan struct{})}
 }
 
 // claim notes that a create with this id was not answered and that its caller looks for the node, to use it. Until adopt or giveUp the node is one like
 // others: nobody deletes it, and who finds it ahead waits behind it. If it could be passed over now and adopted afterwards, two would hold.
 func (e *Engine) claim(dir, id string, session int64) *Removal {
-	r := e.reaper.add(&Removal{dir: dir, id: id, session: session, claimed: true, done: make(chan struct{}), refused: make(chan struct{})})
+	r := e.reaper.unknown(dir, id, session)
+	r.claimed = true
+	r = e.reaper.add(r)
 	e.reaper.mu.Lock()
 	defer e.reaper.mu.Unlock()
 	r.session = session // of one with several attempts the last: the others' are over before
@@ -95,7 +113,7 @@ func (e *Engine) claim(dir, id string, session int64) *Removal {
 func (e *Engine) adopt(r *Removal) bool {
 	e.reaper.mu.Lock()
 	defer e.reaper.mu.Unlock()
-	if !r.claimed || e.reaper.dirs[r.dir][r.id] != r {
+	if !r.claimed || e.reaper.owed[r.debtKey] != r {
 		return false
 	}
 	e.reaper.forget(r, nil)
@@ -120,12 +138,12 @@ type Leaving map[string]struct{}
 func (e *Engine) Leaving(dir string) (l Leaving) {
 	e.reaper.mu.Lock()
 	defer e.reaper.mu.Unlock()
-	for id, r := range e.reaper.dirs[dir] {
+	for r := e.reaper.dirs[dir]; r != nil; r = r.next {
 		if !r.claimed {
 			if l == nil {
 				l = make(Leaving)
 			}
-			l[id] = struct{}{}
+			l[r.id] = struct{}{}
 		}
 	}
 	return l
@@ -153,9 +171,9 @@ func (e *Engine) Seen(dir string, names []string) {
 	rp := e.reaper
 	rp.mu.Lock()
 	found := false
-	if waiting := rp.dirs[dir]; len(waiting) > 0 {
+	if rp.dirs[dir] != nil {
 		for _, name := range names {
-			if r := waiting[idOf(name)]; r != nil && r.name == "" && !r.claimed {
+			if r := rp.owed[debtKey{dir, idOf(name)}]; r != nil && r.name == "" && !r.claimed {
 				r.name = name
 				found = true
 			}
@@ -171,16 +189,12 @@ func (e *Engine) Seen(dir string, names []string) {
 func (e *Engine) Owing() int {
 	e.reaper.mu.Lock()
 	defer e.reaper.mu.Unlock()
-	n := 0
-	for _, d := range e.reaper.dirs {
-		n += len(d)
-	}
-	return n
+	return len(e.reaper.owed)
 }
 
 func (rp *reaper) add(r *Removal) *Removal {
 	rp.mu.Lock()
-	if old := rp.dirs[r.dir][r.id]; old != nil {
+	if old := rp.owed[r.debtKey]; old != nil {
 		if old.name == "" {
 			old.name = r.name
 		}
@@ -195,17 +209,14 @@ func (rp *reaper) add(r *Removal) *Removal {
 		rp.tellHeir(r, false)
 		return r
 	} else {
-		if rp.dirs[r.dir] == nil {
-			rp.dirs[r.dir] = make(map[string]*Removal)
-		}
-		rp.dirs[r.dir][r.id] = r
+		rp.owe(r)
 	}
 	known := r.name != "" && !r.busy
 	if known {
 		r.busy = true
 	}
 	rp.mu.Unlock()
-	if known && !rp.e.goOn(func() { rp.delete(r) }) {
+	if known && !rp.e.goOnTask(r) {
 		rp.mu.Lock()
 		r.busy = false
 		rp.mu.Unlock()
@@ -214,18 +225,39 @@ func (rp *reaper) add(r *Removal) *Removal {
 	return r
 }
 
+// owe enters r; mu is held.
+func (rp *reaper) owe(r *Removal) {
+	rp.owed[r.debtKey] = r
+	if r.next = rp.dirs[r.dir]; r.next != nil {
+		r.next.prev = r
+	}
+	rp.dirs[r.dir] = r
+}
+
 // forget resolves r; mu is held.
 func (rp *reaper) forget(r *Removal, err error) {
-	if rp.dirs[r.dir][r.id] != r {
+	if rp.owed[r.debtKey] != r {
 		return
 	}
-	delete(rp.dirs[r.dir], r.id)
-	if len(rp.dirs[r.dir]) == 0 {
+	delete(rp.owed, r.debtKey)
+	switch {
+	case r.prev != nil:
+		r.prev.next = r.next
+	case r.next != nil:
+		rp.dirs[r.dir] = r.next
+	default:
 		delete(rp.dirs, r.dir)
 	}
+	if r.next != nil {
+		r.next.prev = r.prev
+	}
+	r.next, r.prev = nil, nil
 	r.err = err
 	close(r.done)
 }
+
+// Run is the Engine's.
+func (r *Removal) Run() { r.rp.delete(r) }
 
 // delete makes one attempt, and further ones as long as the connection is merely replaced.
 func (rp *reaper) delete(r *Removal) {
@@ -296,7 +328,7 @@ func (rp *reaper) answered(r *Removal, err error) (again bool) {
 func (rp *reaper) looked(dir string, at time.Time) {
 	rp.mu.Lock()
 	defer rp.mu.Unlock()
-	for _, r := range rp.dirs[dir] {
+	for r := rp.dirs[dir]; r != nil; r = r.next {
 		if r.name == "" && !r.claimed && r.since.Before(at) {
 			r.looked = at
 		}
@@ -315,21 +347,19 @@ type debt struct {
 func (rp *reaper) owes(since time.Time) (d debt) {
 	rp.mu.Lock()
 	defer rp.mu.Unlock()
-	for _, waiting := range rp.dirs {
-		for _, r := range waiting {
-			switch {
-			case r.name == "" && !r.claimed:
-				d.unknown++
-				if r.looked.Before(since) {
-					d.unseen++
-				}
-				continue
-			case r.why != nil:
-				d.refused++
-				d.why = r.why
+	for _, r := range rp.owed {
+		switch {
+		case r.name == "" && !r.claimed:
+			d.unknown++
+			if r.looked.Before(since) {
+				d.unseen++
 			}
-			d.known++
+			continue
+		case r.why != nil:
+			d.refused++
+			d.why = r.why
 		}
+		d.known++
 	}
 	return d
 }
@@ -338,11 +368,9 @@ func (rp *reaper) owes(since time.Time) (d debt) {
 func (rp *reaper) settle(age time.Duration) {
 	rp.mu.Lock()
 	defer rp.mu.Unlock()
-	for _, waiting := range rp.dirs {
-		for _, r := range waiting {
-			if r.name == "" && !r.claimed && r.looked.After(r.since.Add(age)) {
-				rp.forget(r, nil)
-			}
+	for _, r := range rp.owed {
+		if r.name == "" && !r.claimed && r.looked.After(r.since.Add(age)) {
+			rp.forget(r, nil)
 		}
 	}
 }
@@ -352,7 +380,7 @@ func (rp *reaper) kick() {
 	rp.mu.Lock()
 	defer rp.mu.Unlock()
 	rp.more = true
-	if rp.runs || len(rp.dirs) == 0 {
+	if rp.runs || len(rp.owed) == 0 {
 		return
 	}
 	rp.runs = true
@@ -374,9 +402,9 @@ func (rp *reaper) sweep() {
 		rp.more = false
 		var known []*Removal
 		var dirs []string
-		for dir, waiting := range rp.dirs {
+		for dir, first := range rp.dirs {
 			search := false
-			for _, r := range waiting {
+			for r := first; r != nil; r = r.next {
 				switch {
 				case r.claimed:
 				case r.name == "":
@@ -417,11 +445,9 @@ func (rp *reaper) sessionOver(session int64, certain bool) {
 	rp.mu.Lock()
 	defer rp.mu.Unlock()
 	rp.over[session] = true
-	for _, waiting := range rp.dirs {
-		for _, r := range waiting {
-			if r.session == session {
-				rp.forget(r, zk.ErrSessionExpired)
-			}
+	for _, r := range rp.owed {
+		if r.session == session {
+			rp.forget(r, zk.ErrSessionExpired)
 		}
 	}
 }
@@ -430,10 +456,8 @@ func (rp *reaper) close(err error) {
 	rp.mu.Lock()
 	defer rp.mu.Unlock()
 	rp.end, rp.gone = true, err
-	for _, waiting := range rp.dirs {
-		for _, r := range waiting {
-			rp.forget(r, err)
-		}
+	for _, r := range rp.owed {
+		rp.forget(r, err)
 	}
 }
 

@@ -88,7 +88,7 @@ func TestListFollowsTheCreateWithoutWaiting(t *testing.T) {
 	gate.Open()
 	r := <-done
 	require.NoError(t, r.err)
-	require.Equal(t, []string{r.made.Name}, r.made.List)
+	require.Equal(t, []string{r.made.Name()}, r.made.List)
 	require.Equal(t, []zktest.Op{zktest.OpCreate, zktest.OpGetChildren2}, ops())
 }
 
@@ -112,10 +112,10 @@ func TestListSeesTheCreate(t *testing.T) {
 				}
 				found := false
 				for _, n := range made.List {
-					found = found || n == made.Name
+					found = found || n == made.Name()
 				}
 				if !found {
-					t.Errorf("%s is not in the list", made.Name)
+					t.Errorf("%s is not in the list", made.Name())
 				}
 			}
 		})

@@ -9,10 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-type taskFunc func()
-
-func (f taskFunc) Run() { f() }
-
 // However many tasks there are, a few goroutines run them, in the order in which they came, and all of them, also when Close comes in between; after that
 // there are no new ones.
 func TestTasks(t *testing.T) {

@@ -19,6 +19,12 @@ const (
 	holdStep  = 10 * time.Millisecond
 )
 
+// Frames are taken from the socket with room for leastRead bytes; the list of a long queue takes more, and room beyond mostKept is given back behind it.
+const (
+	leastRead = 4 << 10
+	mostKept  = 16 << 10
+)
+
 var errHandshake = errors.New("no answer to the session handshake")
 
 // A wire is one connection as go-zookeeper uses it: it reads along, in frames, and feeds a Contact.
@@ -75,7 +81,7 @@ func (w *wire) Write(b []byte) (int, error) {
 	taps, release, auth := w.noteWrite(room[:0], b)
 	n, err := w.Conn.Write(b)
 	for _, t := range taps {
-		t.markSent()
+		t.end(tapSent)
 	}
 	if release {
 		w.endHold()
@@ -187,7 +193,7 @@ var errHoldOver = errors.New("hold over")
 // and returns errHoldOver.
 func (w *wire) receive() ([]byte, error) {
 	w.acc, w.used = append(w.acc[:0], w.acc[w.used:]...), 0
-	if cap(w.acc) > 1<<20 && len(w.acc) < 1<<12 {
+	if cap(w.acc) > mostKept && len(w.acc) < leastRead {
 		w.acc = slices.Clone(w.acc)
 	}
 	for {
@@ -199,7 +205,7 @@ func (w *wire) receive() ([]byte, error) {
 			w.used = n
 			return w.acc[:n], nil
 		}
-		if need := max(n, 4096); cap(w.acc) < need {
+		if need := max(n, leastRead); cap(w.acc) < need {
 			w.acc = append(make([]byte, 0, need), w.acc...)
 		}
 		if !w.applyDeadline() {

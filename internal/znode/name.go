@@ -94,6 +94,12 @@ func Protected(uuid, name string) string {
 	return protection + uuid + "-" + name
 }
 
+// ProtectedPath returns the path of the node of that name in dir, as Join and
+// Protected would.
+func ProtectedPath(dir, uuid, name string) string {
+	return strings.TrimSuffix(dir, "/") + "/" + protection + uuid + "-" + name
+}
+
 // UUIDOf returns the UUID in front of a protected name, in lower case, whatever
 // follows it: "_c_", a UUID with dashes (Curator) or as 32 hex digits
 // (go-zookeeper's CreateProtectedEphemeralSequential), "-". For any other name

@@ -1,10 +1,10 @@
 package znode
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"strconv"
+	"strings"
 )
 
 // packedMarkers are the markers that a packed name has as a number. Their order is of no use but within a process.
@@ -118,7 +118,7 @@ func appendUnpacked(whole, b []byte) (name, rest []byte) {
 }
 
 // FirstPacked reports whether the first name in b is n.
-func FirstPacked(b []byte, n Name) bool {
+func FirstPacked(b string, n Name) bool {
 	var whole [96]byte
-	return bytes.HasPrefix(b, AppendPacked(whole[:0], n))
+	return strings.HasPrefix(b, string(AppendPacked(whole[:0], n)))
 }

@@ -31,13 +31,13 @@ func TestPackedNamesComeBack(t *testing.T) {
 				if small {
 					require.Equal(t, PackedLen, len(packed)-size, n.Raw)
 				}
-				require.True(t, FirstPacked(packed[size:], n))
+				require.True(t, FirstPacked(string(packed[size:]), n))
 				all = append(all, n)
 			}
 		}
 	}
 	require.Greater(t, len(all), 60)
-	require.False(t, FirstPacked(packed, all[1]))
+	require.False(t, FirstPacked(string(packed), all[1]))
 	for _, n := range all {
 		var raw string
 		raw, packed = Unpack(packed)
