@@ -263,7 +263,7 @@ A server that is not for tests has both compilers of its JVM and needs less of i
 `
 
 const capacityMeaning = `
-- **Writes are what ends first.** A lock that is taken and given back is two, on whatever server its session is, and two reads, which that server answers by itself.
+- **A write is what costs most.** A lock that is taken and given back is two, on whatever server its session is, and two reads, which that server answers by itself.
   So it is when others wait: the release of one and the create of the next to come, with one or two reads more.
 - **Heartbeats grow with the sessions, not with the locks.** A session that holds or waits for anything sends a sync every T/6; one that does not only its client's pings, every T/3.
   Twice the timeout is half of both. A sync goes to the leader whatever server the session is on, is not written to a log, and waits for the writes before it.

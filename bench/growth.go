@@ -43,8 +43,8 @@ type growthSizes struct {
 
 var wholeGrowth = growthSizes{
 	waiters: []int{1, 10, 100, 1000, 3000, 10000}, spread: 10, paths: []int{1, 10, 100, 1000, 10000}, sessions: []int{1, 10, 100, 1000}, flights: []int{1, 16, 64},
-	sample: 10000, timeout: 6 * time.Second, watched: 6 * time.Second, resting: []int{1, 10, 100, 1000}, rest: 36 * time.Second, load: 3 * time.Second, join: 55 * time.Second,
-	drain: 15 * time.Second, cell: 100 * time.Second, limit: 7*time.Minute + 15*time.Second, repeats: 3,
+	sample: 10000, timeout: 6 * time.Second, watched: 6 * time.Second, resting: []int{1, 10, 100, 1000}, rest: 36 * time.Second, load: 3 * time.Second, join: 80 * time.Second,
+	drain: 15 * time.Second, cell: 115 * time.Second, limit: 7*time.Minute + 15*time.Second, repeats: 3,
 }
 
 // A growth takes this library through ever more of everything, on one server.

@@ -63,6 +63,7 @@ type growthReport struct {
 	size     growthSizes
 	samples  map[growthKey][]float64
 	lines    []growthKey // without N, in the order in which they came
+	without  []growthKey // tables and N that were begun, and have not all of their figures
 	notes    []string
 	failures []string
 }
@@ -91,10 +92,12 @@ func (r *growthReport) add(c growthCell, what string, value float64) {
 }
 
 func (r *growthReport) fail(c growthCell, err error) {
+	r.without = append(r.without, growthKey{table: c.table, n: c.n})
 	r.failures = append(r.failures, fmt.Sprintf("%s: %v", c, err))
 }
 
 func (r *growthReport) note(c growthCell, text string) {
+	r.without = append(r.without, growthKey{table: c.table, n: c.n})
 	r.notes = append(r.notes, fmt.Sprintf("%s: %s", c, text))
 }
 
@@ -105,17 +108,22 @@ func (r *growthReport) value(table, group, what string, n int) float64 {
 
 // Each table has a few words: what it is of, and what its N are.
 var growthTables = []struct{ name, n, of string }{
-	{tableWaiters, "waiters", "Goroutines that wait for one lock, each with a Lock call of its own: how they come to wait, and how each is granted in its turn and gives it back at once. " +
-		"Here is the process that they are all in; at the server, the standalone one. At rest is what waiting costs when nothing happens: a waiter looks again every 30 s to 34 s."},
-	{tablePaths, "locks", "Locks of different paths, all held by one session; then given back; then taken and given back again and again, 16 at once. New is a path that was not there."},
+	{tableWaiters, "waiters", "Goroutines that wait for one lock, each with a Lock call of its own: how they come to wait, and how each is granted in its turn and gives it back at once.\n" +
+		"*Here* is the process that they are all in. *At rest* is what waiting costs when nothing happens: a waiter looks again every 30 s to 34 s."},
+	{tablePaths, "locks", "Locks of different paths, all held by one session; then given back; then taken and given back again and again, 16 at once. *New* is a path that was not there."},
 	{tableSessions, "sessions", "Sessions in this process, first idle, then holding a lock each, watched for %v, with a timeout of %v."},
-	{tableLoad, "calls at once", "Cycles of locks that nobody else wants, as many as there can be, 16 calls to a session. With forceSync the server waits for its disk, which it does not elsewhere here."},
+	{tableLoad, "calls at once", "Cycles of locks that nobody else wants, as many as there can be, 16 calls to a session. With forceSync a server waits for its disk, which it does not elsewhere here."},
 	{tableServer, "znodes", "What it has more of in its heap, after a garbage collection, for znodes as waiters have, and a watch on each."},
 }
 
 // ns are the N of a table.
 func (r *growthReport) ns(table string) (ns []int) {
 	for k := range r.samples {
+		if k.table == table && !slices.Contains(ns, k.n) {
+			ns = append(ns, k.n)
+		}
+	}
+	for _, k := range r.without {
 		if k.table == table && !slices.Contains(ns, k.n) {
 			ns = append(ns, k.n)
 		}
@@ -260,7 +268,7 @@ ensemble carries. [speed.md](speed.md) compares with other libraries.
 
 const growthTail = `
 Requests and bytes are counted in this process, at the connections: requests without pings and connects, syncs among them; bytes in both directions with all of these.
-Memory is what a garbage collection leaves, and beside few of something what is there once counts for much: so are the figures of 1 and 10 to be read. At the server it
+The time to queue is seen every 20 ms only, for all together. Memory is what a garbage collection leaves, and beside few of something what is there once counts for much: so are the figures of 1 and 10 to be read. At the server it
 is given from 1,000 on. Times of processors are what Linux says of both processes. All times are those of the machine named above, on which the server and its clients
 share the processors, and of what else it did.
 
