@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"runtime/pprof"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -230,7 +232,7 @@ func adoptedCloseIntoABlackHole(t testing.TB) {
 // A network that is down for longer than Close waits: the deletes go on in the background.
 func TestAdoptedCloseWhileDisconnected(t *testing.T) {
 	t.Parallel()
-	underFaults(t, adoptedCloseWhileDisconnected)
+	waitsUnderFaults(t, adoptedCloseWhileDisconnected)
 }
 
 func adoptedCloseWhileDisconnected(t testing.TB) {
@@ -279,9 +281,21 @@ func TestAdoptedCloseIsRefused(t *testing.T) {
 }
 
 // The owner closes the connection first. Leases end, calls end, Close of the Session ends, and so do all goroutines.
-func TestAdoptedOwnerClosesFirst(t *testing.T) { // alone: it counts goroutines
+func TestAdoptedOwnerClosesFirst(t *testing.T) {
+	t.Parallel()
 	addrs := zktest.Shared(t).Addrs()
-	before := runtime.NumGoroutine()
+	pprof.Do(context.Background(), pprof.Labels("test", t.Name()), func(context.Context) { ownerClosesFirst(t, addrs) })
+	eventually(t, 10*time.Second, "no goroutine is left", func() bool { return !strings.Contains(goroutinesByLabel(), strconv.Quote(t.Name())) })
+}
+
+// goroutinesByLabel are all goroutines with their labels, which are those of the goroutine that began them.
+func goroutinesByLabel() string {
+	var all strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&all, 1) // a Builder takes all
+	return all.String()
+}
+
+func ownerClosesFirst(t *testing.T, addrs []string) {
 	ss := newSides(t, 4)
 	for _, w := range adoptions {
 		for _, how := range []string{"connected", "disconnected"} {
@@ -312,7 +326,7 @@ func TestAdoptedOwnerClosesFirst(t *testing.T) { // alone: it counts goroutines
 				}
 				sv.closed()
 				lostSomehow(t, l)
-				_, err = NewMutex(s, path).Lock(within(t, time.Second))
+				_, err = NewMutex(s, path).Lock(within(t, 200*time.Millisecond))
 				require.Error(t, err)
 				begun := time.Now()
 				err = s.Close()
@@ -324,8 +338,8 @@ func TestAdoptedOwnerClosesFirst(t *testing.T) { // alone: it counts goroutines
 			})
 		}
 	}
+	require.Contains(t, goroutinesByLabel(), strconv.Quote(t.Name()))
 	ss.wg.Wait()
-	eventually(t, 10*time.Second, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 }
 
 // lostSomehow waits for a loss, by the clock or because the session is over.

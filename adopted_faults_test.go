@@ -91,6 +91,33 @@ func underFaults(t *testing.T, fn func(t testing.TB)) {
 	})
 }
 
+// waitsUnderFaults is underFaults for a test that waits for long.
+func waitsUnderFaults(t *testing.T, fn func(t testing.TB)) {
+	if testrun.Real() {
+		underFaults(t, fn)
+		return
+	}
+	together(t, map[string]func(*testing.T){
+		tracked.String(): func(t *testing.T) { fn(via{t, tracked}) },
+		observed.String(): func(t *testing.T) {
+			if raceEnabled {
+				runPlain(t)
+				return
+			}
+			fn(via{t, observed})
+		},
+	})
+}
+
+// together runs the few parts of a test at once that wait for long. With t.Parallel they would begin after all other tests of the package.
+func together(t *testing.T, parts map[string]func(*testing.T)) {
+	var wg sync.WaitGroup
+	for name, part := range parts {
+		wg.Go(func() { t.Run(name, part) })
+	}
+	wg.Wait()
+}
+
 // runPlain runs this very test in a process built without -race, on the server that the tests share.
 func runPlain(t *testing.T) {
 	t.Helper()

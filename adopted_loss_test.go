@@ -14,17 +14,17 @@ func TestAdoptedLossBeforeRegrantOnThreeServers(t *testing.T) {
 
 func TestAdoptedWhyALeaseWasLost(t *testing.T) {
 	t.Parallel()
-	underFaults(t, whyALeaseWasLost)
+	waitsUnderFaults(t, whyALeaseWasLost)
 }
 
 func TestAdoptedLeaseOutlivesADisconnect(t *testing.T) {
 	t.Parallel()
-	underFaults(t, aLeaseOutlivesADisconnect)
+	waitsUnderFaults(t, aLeaseOutlivesADisconnect)
 }
 
 func TestAdoptedStatesAroundALoss(t *testing.T) {
 	t.Parallel()
-	underFaults(t, statesAroundALoss)
+	waitsUnderFaults(t, statesAroundALoss)
 }
 
 func TestAdoptedWaiterThatLosesItsPlaceQueuesAgain(t *testing.T) {
@@ -34,5 +34,5 @@ func TestAdoptedWaiterThatLosesItsPlaceQueuesAgain(t *testing.T) {
 
 func TestAdoptedNoGrantWhenTheClockHasRunOut(t *testing.T) {
 	t.Parallel()
-	underFaults(t, noGrantWhenTheClockHasRunOut)
+	waitsUnderFaults(t, noGrantWhenTheClockHasRunOut)
 }

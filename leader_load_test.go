@@ -15,26 +15,27 @@ import (
 // and one candidate is woken (B138, K27). To ask who leads costs as little, and to ask whether oneself does costs nothing.
 // A thousand that come at once take a whole processor for a while, so that it runs beside no other test.
 func TestLeaderWithAThousandCandidates(t *testing.T) {
-	candidates, ends := 1000, 20
+	candidates, ends, atOnce := 1000, 20, 1
 	if !testrun.Real() {
-		candidates, ends = 100, 8
+		candidates, ends, atOnce = 100, 8, 2
 	}
-	for _, kind := range []string{aLatch, aSelector} {
-		if kind == aSelector {
-			candidates = 100 // it is the same queue
-		}
-		few, many := newCrowd(t, kind, 10), newCrowd(t, kind, candidates)
-		few.ends(t, 5)
-		many.ends(t, ends)
-		for _, c := range []*crowd{few, many} {
-			require.LessOrEqual(t, c.perChange.requests, 2, "a delete, and a list unless one knew that one was next")
-			require.LessOrEqual(t, c.perChange.events, 2, "the notices of the predecessor and of the leader's own znode")
-			require.LessOrEqual(t, c.perRejoin.requests, 7, "and a create, a list and two reads")
-			require.LessOrEqual(t, c.perRejoin.events, 2)
-			require.Equal(t, cost{2, 0}, c.perLook)
-		}
-		t.Logf("%s: %v, giving up and coming again %v, Leader %v", kind, many.perChange, many.perRejoin, many.perLook)
+	ss := newSides(t, atOnce)
+	for kind, candidates := range map[string]int{aLatch: candidates, aSelector: 100} { // the second is the same queue
+		ss.add(kind, func(t testing.TB) {
+			few, many := newCrowd(t, kind, 10), newCrowd(t, kind, candidates)
+			few.ends(t, 5)
+			many.ends(t, ends)
+			for _, c := range []*crowd{few, many} {
+				require.LessOrEqual(t, c.perChange.requests, 2, "a delete, and a list unless one knew that one was next")
+				require.LessOrEqual(t, c.perChange.events, 2, "the notices of the predecessor and of the leader's own znode")
+				require.LessOrEqual(t, c.perRejoin.requests, 7, "and a create, a list and two reads")
+				require.LessOrEqual(t, c.perRejoin.events, 2)
+				require.Equal(t, cost{2, 0}, c.perLook)
+			}
+			ss.t.Logf("%s: %v, giving up and coming again %v, Leader %v", kind, many.perChange, many.perRejoin, many.perLook)
+		})
 	}
+	ss.wg.Wait()
 }
 
 // A crowd is many candidates on a few sessions.

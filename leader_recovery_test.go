@@ -23,6 +23,7 @@ import (
 
 // B65 (CURATOR-15 and 16): each error code there is, as the refusal of each kind of request, in each phase of a participant's life. It goes on, or Run says why.
 func TestVirtualAnyErrorAtAnyRequestOfAParticipant(t *testing.T) {
+	besideWaiters(t)
 	// Those that go-zookeeper has a name for and those it has none for; connection loss, a timeout, what ends a session, moved and throttled pass.
 	codes := []int32{-1, -4, -5, -6, -7, -8, -12, -100, -101, -102, -110, -112, -114, -118, -119, -125, -127, -999}
 	passing := []int32{-4, -7, -12, -112, -118, -127}
@@ -229,8 +230,7 @@ func TestDirectoryOfAnElectionIsGone(t *testing.T) {
 			require.NoError(t, one.stop())
 		})
 	}
-	t.Run("another ensemble", func(t *testing.T) {
-		t.Parallel()
+	t.Run("another ensemble", func(t *testing.T) { // which takes long, so that it begins at once
 		old, fresh := newTestServer(t, testTick), newTestServer(t, testTick)
 		for range 5 { // servers of this process number their sessions alike, and this one shall be of no other client of the next server
 			dial(t, []string{old.addr})

@@ -273,6 +273,7 @@ func TestLeaderSelector(t *testing.T) {
 // happens at random. At every sample at most one of a path believes that it leads, but for one whose session was ended from outside and which has not been
 // told; after quiet exactly one leads within two session timeouts, all take part, and nothing else is left.
 func TestVirtualLeaderCampaign(t *testing.T) {
+	besideWaiters(t)
 	seed, began := testSeed(t), time.Now()
 	terms, n := 0, 0
 	for limit := campaignBudget(t); (n == 0 || time.Since(began) < limit) && !t.Failed(); n++ {
@@ -280,7 +281,7 @@ func TestVirtualLeaderCampaign(t *testing.T) {
 			virtual(t, func(t *testing.T, s *zktest.Server) { terms += virtualElection(t, s, seed+uint64(n)) })
 		})
 	}
-	t.Logf("%d seeds from %d, %.1f per second, each %v; %d terms", n, seed, float64(n)/time.Since(began).Seconds(), campaignTime, terms)
+	t.Logf("%d seeds from %d, %.1f per second, each %v; %d terms", n, seed, float64(n)/time.Since(began).Seconds(), campaignTime(), terms)
 }
 
 func virtualElection(t *testing.T, server *zktest.Server, seed uint64) (terms int) {
@@ -347,7 +348,7 @@ func virtualElection(t *testing.T, server *zktest.Server, seed uint64) (terms in
 		}
 		return slices.DeleteFunc(leading, func(l *Lease) bool { return l.Err() != nil })
 	}
-	for end := time.Now().Add(campaignTime); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(campaignTime()); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		for _, election := range all {
 			if leading := leaders(election); len(leading) > 1 {
 				t.Fatalf("%d lead at once: %v and %v", len(leading), leading[0].Node(), leading[1].Node())

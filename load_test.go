@@ -251,7 +251,7 @@ func TestLoadOfWaiters(t *testing.T) {
 	}
 	want := locks + 2*waiters // the znode of its own, and the one before it
 	eventually(t, 120*time.Second, "all wait", func() bool {
-		return len(znodes(server, "/load")) == 2*locks+waiters && serverWatches(server) >= locks+waiters && quietFor(server, 300*time.Millisecond)
+		return len(znodes(server, "/load")) == 2*locks+waiters && serverWatches(server) >= locks+waiters && quietFor(server, 100*time.Millisecond)
 	})
 	watched := serverWatches(server)
 	waiting := weigh().per(waiters, before)
@@ -409,7 +409,10 @@ func TestLoadSoak(t *testing.T) {
 		})
 		return weigh()
 	}
-	const short = 60
+	short := 60
+	if quick() {
+		short = 30
+	}
 	round(short)
 	first := round(short)
 	last, began, limit := first, time.Now(), time.Duration(0)
@@ -432,7 +435,11 @@ func TestLoadSoak(t *testing.T) {
 // What a waiter takes does not grow with the length of its queue.
 func TestLoadOfOneQueue(t *testing.T) {
 	each := make(map[int]int)
-	for _, n := range []int{100, 800} {
+	few, many := 100, 800
+	if quick() {
+		many = 500
+	}
+	for _, n := range []int{few, many} {
 		server := zktest.NewServer(t)
 		s := dialLoad(t, server, 1)[0]
 		first, err := NewMutex(s, "/load/lock").Lock(within(t, 10*time.Second))
@@ -444,7 +451,7 @@ func TestLoadOfOneQueue(t *testing.T) {
 			wg.Go(func() { _, _ = NewMutex(s, "/load/lock").Lock(ctx) })
 		}
 		eventually(t, 60*time.Second, "all wait", func() bool {
-			return len(znodes(server, "/load/lock")) == n+1 && quietFor(server, 300*time.Millisecond)
+			return len(znodes(server, "/load/lock")) == n+1 && quietFor(server, 100*time.Millisecond)
 		})
 		each[n] = weigh().per(n, before).heap
 		t.Logf("%d waiters: %d bytes each", n, each[n])
@@ -453,6 +460,6 @@ func TestLoadOfOneQueue(t *testing.T) {
 		require.NoError(t, first.Release(within(t, 10*time.Second)))
 	}
 	if !raceEnabled { // what other tests have left may go in between, but not that much
-		require.Less(t, each[800], 32<<10)
+		require.Less(t, each[many], 32<<10)
 	}
 }

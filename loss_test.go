@@ -504,6 +504,7 @@ func TestStatesYieldsAChangeOnce(t *testing.T) {
 func TestBlockedHooksDelayNoLoss(t *testing.T) {
 	t.Parallel()
 	bg, c := context.Background(), admin(t)
+	parts := make(map[string]func(*testing.T))
 	for name, block := range map[string]func(stuck, called chan struct{}) *Trace{
 		"Lost": func(stuck, called chan struct{}) *Trace {
 			return &Trace{Lost: func(*Lease, *LostError) { called <- struct{}{}; <-stuck }}
@@ -517,8 +518,7 @@ func TestBlockedHooksDelayNoLoss(t *testing.T) {
 			}}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		parts[name] = func(t *testing.T) {
 			stuck, called := make(chan struct{}), make(chan struct{}, 100)
 			s, p := dialProxy(t, WithTimeout(3*time.Second), WithTrace(block(stuck, called)))
 			unblock := sync.OnceFunc(func() { close(stuck) })
@@ -567,8 +567,9 @@ func TestBlockedHooksDelayNoLoss(t *testing.T) {
 				}
 			}
 			require.ErrorIs(t, silent.Release(bg), ErrLost)
-		})
+		}
 	}
+	together(t, parts)
 }
 
 func awaitCall(t testing.TB, called <-chan struct{}) {

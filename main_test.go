@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 	os.Exit(testrun.Main(m, realOnly, func() error { return os.RemoveAll(plainDir) }, zktest.CloseShared)) // "" is none
 }
 
+// quick is go test without anything else, on the server of this process: for a first answer within a minute.
+func quick() bool { return !testrun.Real() && os.Getenv("ZKRECIPES_TORTURE") == "" }
+
 // What most tests use: the tick of their servers, and the timeout of their sessions.
 const (
 	testTick    = 200 * time.Millisecond

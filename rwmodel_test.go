@@ -328,6 +328,9 @@ func TestRWLockEveryOrder(t *testing.T) {
 		t.Run(modes, func(t *testing.T) {
 			t.Parallel()
 			arrivals := arrivalsOf(4, modes)
+			if n := 0; quick() {
+				arrivals = slices.DeleteFunc(arrivals, func([]lockStep) bool { n++; return n%3 != 0 })
+			}
 			var wg sync.WaitGroup
 			todo := make(chan []lockStep)
 			runs := make(chan int, 12)

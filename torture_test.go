@@ -34,7 +34,7 @@ func tortureTime(t testing.TB) time.Duration {
 	case s == "" && testrun.Real():
 		return 15 * time.Second
 	case s == "":
-		return 5 * time.Second
+		return 3 * time.Second
 	}
 	d, err := time.ParseDuration(s)
 	require.NoError(t, err)

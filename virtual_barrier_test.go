@@ -23,19 +23,20 @@ import (
 // What is asserted: who passes was in company; who has left leaves nobody inside of its round; a Wait that returns nil had a moment at which the barrier was not
 // set, and one that goes on has had none; in the end all enter and leave, and nothing is left.
 func TestVirtualBarrierCampaign(t *testing.T) {
+	besideWaiters(t)
 	seed, began := testSeed(t), time.Now()
 	passed, left, waited, n := 0, 0, 0, 0
 	for limit := campaignBudget(t); (n == 0 || time.Since(began) < limit) && !t.Failed(); n++ {
 		t.Run(fmt.Sprint(seed+uint64(n)), func(t *testing.T) {
 			virtual(t, func(t *testing.T, s *zktest.Server) {
 				v := newBarrierScene(t, s, seed+uint64(n))
-				v.run(campaignTime)
+				v.run(campaignTime())
 				passed, left, waited = passed+v.passed, left+v.left, waited+v.waited
 			})
 		})
 	}
 	t.Logf("%d seeds from %d, %.1f per second, each %v; passed %d times, left %d times, waited %d times", n, seed, float64(n)/time.Since(began).Seconds(),
-		campaignTime, passed, left, waited)
+		campaignTime(), passed, left, waited)
 }
 
 type barrierScene struct {

@@ -18,11 +18,29 @@ import (
 	"github.com/zkrecipes/zkrecipes/zktest"
 )
 
-// campaignTime is how long one scene of the virtual campaign goes on, in its own time.
-const campaignTime = time.Hour
+// campaignTime is how long one scene of a campaign goes on, in its own time: an hour, or half of one where go test is for a first answer. A schedule that was
+// shrunk is one of an hour.
+func campaignTime() time.Duration {
+	if quick() && os.Getenv("ZKRECIPES_STRIKES") == "" {
+		return 30 * time.Minute
+	}
+	return time.Hour
+}
 
-// campaignBudget is how long a campaign in virtual time goes on in real time: ZKRECIPES_TORTURE, or 3 s in make test, or for one scene. It takes a whole
-// processor, so that it runs beside no other test.
+// oneProcessor is for who takes the whole of one.
+var oneProcessor sync.Mutex
+
+// besideWaiters is for a test that takes a whole processor, and is about no real time. In make test it runs beside no other test. Where go test is for a first
+// answer it runs beside those that wait, one at a time.
+func besideWaiters(t *testing.T) {
+	if quick() && os.Getenv("ZKRECIPES_STRIKES") == "" {
+		t.Parallel()
+		oneProcessor.Lock()
+		t.Cleanup(oneProcessor.Unlock)
+	}
+}
+
+// campaignBudget is how long a campaign in virtual time goes on in real time: ZKRECIPES_TORTURE, or 3 s in make test, or for one scene.
 func campaignBudget(t testing.TB) time.Duration {
 	switch {
 	case os.Getenv("ZKRECIPES_STRIKES") != "": // of one schedule
@@ -41,6 +59,7 @@ func campaignBudget(t testing.TB) time.Duration {
 //
 // A seed fixes what happens when, not which goroutine runs first.
 func TestVirtualCampaign(t *testing.T) {
+	besideWaiters(t)
 	seed, began := testSeed(t), time.Now()
 	total := make(map[string]int)
 	leases, n := int64(0), 0
@@ -48,7 +67,7 @@ func TestVirtualCampaign(t *testing.T) {
 		t.Run(fmt.Sprint(seed+uint64(n)), func(t *testing.T) {
 			virtual(t, func(t *testing.T, s *zktest.Server) {
 				v := newVirtualScene(t, s, seed+uint64(n))
-				v.run(campaignTime)
+				v.run(campaignTime())
 				for kind, n := range v.faults[0].struck {
 					total[kind] += n
 				}
@@ -59,7 +78,7 @@ func TestVirtualCampaign(t *testing.T) {
 		})
 	}
 	took := time.Since(began)
-	t.Logf("%d seeds from %d, %.1f per second, each %v; %d leases; faults: %v", n, seed, float64(n)/took.Seconds(), campaignTime, leases, total)
+	t.Logf("%d seeds from %d, %.1f per second, each %v; %d leases; faults: %v", n, seed, float64(n)/took.Seconds(), campaignTime(), leases, total)
 }
 
 // A virtualScene is a scene on the server of this process, in virtual time.

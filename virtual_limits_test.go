@@ -68,6 +68,7 @@ func TestVirtualCallsReturnAtTheirTime(t *testing.T) {
 
 // The answer to one of the requests of a call is not there when ctx ends. When it comes nothing of the call is left.
 func TestVirtualCallsReturnAtTheirTimeWithoutAnAnswer(t *testing.T) {
+	besideWaiters(t)
 	ops := []zktest.Op{zktest.OpCreate, zktest.OpCreateContainer, zktest.OpGetChildren, zktest.OpGetChildren2, zktest.OpGetData, zktest.OpExists, zktest.OpMulti}
 	held := 0
 	for _, name := range []string{"Lock", "TryLock", "Participants", "Gone", "Data", "Children"} {
@@ -124,6 +125,7 @@ func TestVirtualCallsReturnAtTheirTimeWithoutAnAnswer(t *testing.T) {
 
 // When and why a lease is lost, of a Mutex, a writer and a reader; all leases of a hold at once.
 func TestVirtualLossesAreToldAtTheirTime(t *testing.T) {
+	besideWaiters(t)
 	type world struct {
 		s      *zktest.Server
 		holder *Session

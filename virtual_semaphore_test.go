@@ -25,18 +25,19 @@ import (
 // the server; the exceptions are those of a session that was ended from outside, which has to be told, and, of a number that was made smaller, those that
 // were granted before. In the end every permit can be had, and nothing is left.
 func TestVirtualSemaphoreCampaign(t *testing.T) {
+	besideWaiters(t)
 	seed, began := testSeed(t), time.Now()
 	leases, n := 0, 0
 	for limit := campaignBudget(t); (n == 0 || time.Since(began) < limit) && !t.Failed(); n++ {
 		t.Run(fmt.Sprint(seed+uint64(n)), func(t *testing.T) {
 			virtual(t, func(t *testing.T, s *zktest.Server) {
 				v := newPermitScene(t, s, seed+uint64(n))
-				v.run(campaignTime)
+				v.run(campaignTime())
 				leases += v.leases
 			})
 		})
 	}
-	t.Logf("%d seeds from %d, %.1f per second, each %v; %d leases", n, seed, float64(n)/time.Since(began).Seconds(), campaignTime, leases)
+	t.Logf("%d seeds from %d, %.1f per second, each %v; %d leases", n, seed, float64(n)/time.Since(began).Seconds(), campaignTime(), leases)
 }
 
 type permitScene struct {

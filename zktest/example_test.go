@@ -36,7 +36,8 @@ func ExampleNewProxy() {
 	defer t.done()
 	server := zktest.NewServer(t) // or a real one: zktest.Start(t).Addrs()[0]
 	proxy := zktest.NewProxy(t, server.Addr())
-	conn, _, err := zk.Connect([]string{proxy.Addr()}, 5*time.Second, zk.WithLogger(silent{}))
+	// The client comes back at once when there is another address to try, and after a second else.
+	conn, _, err := zk.Connect([]string{proxy.Addr(), proxy.Addr()}, 5*time.Second, zk.WithLogger(silent{}))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -546,6 +546,7 @@ func TestNoStreamWithAHole(t *testing.T) {
 }
 
 func TestDelay(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	c, s := r.connect()
 	const d, n = 200 * time.Millisecond, 20

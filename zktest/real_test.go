@@ -61,7 +61,7 @@ func setup(t testing.TB) (p *zktest.Proxy, c, admin *client, path string) {
 	p = zktest.NewProxy(t, ens.Addrs()[0])
 	admin = newClient(t, 10*time.Second, ens.Addrs()...)
 	path = dir(t, admin.Conn)
-	c = newClient(t, 4*time.Second, p.Addr())
+	c = newClient(t, 4*time.Second, p.Addr(), p.Addr()) // twice, for a client that has one server only sleeps a second before it comes back
 	_, _, err := c.Exists(path)
 	require.NoError(t, err)
 	return p, c, admin, path
@@ -301,6 +301,7 @@ func TestFourLetterFails(t *testing.T) {
 }
 
 func TestContainersAndTTL(t *testing.T) {
+	t.Parallel()
 	_, _, admin, path := setup(t)
 	_, err := admin.CreateContainer(path+"/c", nil, zk.FlagContainer, open)
 	require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
+	"github.com/zkrecipes/zkrecipes/internal/testrun"
 	"github.com/zkrecipes/zkrecipes/zktest"
 )
 
@@ -68,7 +69,11 @@ func TestReconnectsUnderLoad(t *testing.T) {
 		})
 	}
 	session := e.Epoch().Session
-	for range 100 {
+	cuts := 100
+	if !testrun.Real() {
+		cuts = 20
+	}
+	for range cuts {
 		conn := e.Epoch().Conn
 		p.Cut()
 		eventually(t, 10*time.Second, "it is back", func() bool { return e.Ready() && e.Epoch().Conn > conn })
