@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -127,6 +128,9 @@ func TestGrowthDoesNotWaitForAll(t *testing.T) {
 	require.Empty(t, rep.failures)
 	require.NotEmpty(t, rep.notes)
 	require.Contains(t, rep.notes[0], "were granted within 0s")
+	for _, samples := range rep.samples {
+		require.False(t, math.IsInf(samples[0], 0), "none were granted, and nothing is by their number")
+	}
 
 	size.limit = 0
 	rep, err = measureGrowth(t.Context(), zktest.Shared(t), size, t.Output())

@@ -89,6 +89,9 @@ func (s *grown) queue(ctx context.Context, sessions int) {
 	if err := failed.Load(); err != nil {
 		s.must(*err)
 	}
+	if count == 0 {
+		return
+	}
 	went := drained.traffic.sub(drain.traffic)
 	s.add("ms to be granted and release", ms(drained.at.Sub(drain.at))/count)
 	s.add("requests to be granted and release", float64(went.requests)/count)
