@@ -143,9 +143,7 @@ func (c *contender) step() (over bool) {
 			}
 			continue
 		}
-		var names []string
-		var leaving core.Leaving // as of before the list was asked for
-		var listed core.Epoch
+		var l core.Listing
 		if !c.queued() {
 			if c.try {
 				if held, err := c.occupied(); err != nil || held {
@@ -158,24 +156,23 @@ func (c *contender) step() (over bool) {
 			}
 			c.made = made.Znode // nothing else is kept: the list grows with the queue
 			c.own = c.watchOwn(made.Path)
-			names, leaving, listed = made.List, made.Leaving, made.Listed
+			l = made.List
 		}
-		fresh := names == nil // then the list is asked for below, after the create's reply
+		fresh := l.Names == nil // then the list is asked for here, after the create's reply
 		if fresh {
-			l, err := c.list(&c.quit)
-			if err != nil {
+			if l, err = c.list(&c.quit); err != nil {
 				return c.end(err)
 			}
 			if !l.Span.SameSession() || l.Span.After.Session != c.made.Session {
 				continue
 			}
-			names, leaving = l.Names, l.Leaving
-			if l.Span.SameConn() {
-				listed = l.Span.After
-			}
 		}
-		c.e.Seen(c.dir, names)
-		p, err := c.place(names, leaving, room[:0])
+		var listed core.Epoch
+		if l.Span.SameConn() {
+			listed = l.Span.After
+		}
+		c.e.Seen(c.dir, l.Names)
+		p, err := c.place(l, room[:0])
 		switch {
 		case err != nil:
 			return c.end(err)
@@ -345,7 +342,7 @@ func (c *contender) occupied() (bool, error) {
 		return false, err
 	}
 	c.e.Seen(c.dir, l.Names)
-	all := c.competitors(l.Names, l.Leaving, "", nil)
+	all := c.competitors(l, "", nil)
 	znode.SortBySeq(all)
 	in := c.inTheWay(all)
 	if len(in) > 0 {
@@ -362,9 +359,9 @@ type place struct {
 }
 
 // competitors parses a list, into all, and drops what does not compete: foreign names, and znodes that are on their way out.
-func (c *contender) competitors(names []string, leaving core.Leaving, own string, all []znode.Name) []znode.Name {
-	for _, raw := range names {
-		if n, ok := znode.Parse(raw, family(c.marker)...); ok && (raw == own || !leaving.Has(raw)) {
+func (c *contender) competitors(l core.Listing, own string, all []znode.Name) []znode.Name {
+	for _, raw := range l.Names {
+		if n, ok := znode.Parse(raw, family(c.marker)...); ok && (raw == own || !l.Leaving.Has(raw)) {
 			all = append(all, n)
 		}
 	}
@@ -376,30 +373,52 @@ func (c *contender) inTheWay(before []znode.Name) []znode.Name {
 	if c.marker != znode.ReadName {
 		return before
 	}
-	return slices.DeleteFunc(before, func(n znode.Name) bool { return !n.Exclusive() })
+	var in []znode.Name // before may be others', too
+	for _, n := range before {
+		if n.Exclusive() {
+			in = append(in, n)
+		}
+	}
+	return in
 }
 
-// sorting lets as many contenders take a list apart at once as there are processors: many may get the same one at the same time, and each needs memory that
-// grows with it.
+// A lineup is what a list shows of those who compete.
+type lineup struct {
+	all     []znode.Name // by their numbers, in any order if these do not tell it
+	byCzxid bool         // they do not
+}
+
+// sorting lets as many contenders take a list of their own apart at once as there are processors: each needs memory that grows with it.
 var sorting = make(chan struct{}, runtime.GOMAXPROCS(0))
 
-// sorted returns the competitors by their numbers, in any order if these do not tell it.
-func (c *contender) sorted(names []string, leaving core.Leaving, room []znode.Name) (all []znode.Name, byCzxid bool) {
-	sorting <- struct{}{}
-	defer func() { <-sorting }()
-	all = c.competitors(names, leaving, c.made.Name(), room)
-	if slices.ContainsFunc(all, func(n znode.Name) bool { return znode.Exhausted(n.Seq) }) {
-		return all, true
+// lineup takes a list apart, in room if there is enough. Those who share a list share the lineup, which is not to be changed: else each of ten thousand that come
+// at once would sort all of them.
+func (c *contender) lineup(l core.Listing, room []znode.Name) lineup {
+	own := c.made.Name()
+	if l.Memo == nil || l.Leaving.Has(own) {
+		sorting <- struct{}{}
+		defer func() { <-sorting }()
+		return lineupOf(c.competitors(l, own, room))
 	}
-	znode.SortBySeq(all)
-	return all, false
+	return l.Memo.Of(c.marker == znode.LatchName, func() any {
+		return lineupOf(c.competitors(l, "", make([]znode.Name, 0, len(l.Names))))
+	}).(lineup)
 }
 
-func (c *contender) place(names []string, leaving core.Leaving, room []znode.Name) (place, error) {
-	all, byCzxid := c.sorted(names, leaving, room)
+func lineupOf(all []znode.Name) lineup {
+	if slices.ContainsFunc(all, func(n znode.Name) bool { return znode.Exhausted(n.Seq) }) {
+		return lineup{all, true}
+	}
+	znode.SortBySeq(all)
+	return lineup{all, false}
+}
+
+func (c *contender) place(l core.Listing, room []znode.Name) (place, error) {
+	q := c.lineup(l, room)
+	all, byCzxid := q.all, q.byCzxid
 	if byCzxid {
 		var err error
-		if all, err = c.byCzxid(&c.quit, all, c.made.Session); err != nil {
+		if all, err = c.byCzxid(&c.quit, slices.Clone(all), c.made.Session); err != nil {
 			return place{}, err
 		}
 	}
@@ -467,11 +486,12 @@ func (c *contender) wait(p place, listed core.Epoch) (bool, error) {
 			return false, a.err
 		}
 	}
-	if ours.err != nil || !span.SameConn() || ours.span != span {
+	missing := errors.Is(theirs.err, zk.ErrNoNode)
+	if theirs.err != nil && !missing || ours.err != nil || !span.SameConn() || ours.span != span {
 		return false, nil
 	}
 	c.foresee(p, listed, span.After)
-	if theirs.err != nil {
+	if missing {
 		return c.missed(), nil
 	}
 	c.ahead.note(ahead, node)

@@ -25,7 +25,7 @@ const readyName = "ready"
 //	open    path's version is that of the list: +1, each member of the list is there at version 0, ready does not exist: created with their names
 //	join    path's version, the member is there, one that it names is there, ready's version is that of the names: +1, with one name more
 //	close   path's version, ready's version: deleted; with the znode of the last one inside, or a ticket
-//	bury    path's version, ready's version, the member is there: deleted; none that it names was in the list
+//	bury    path's version, ready's version, the member is there: deleted; none that it named before the list was in that
 //
 // A ticket is an ephemeral znode `_c_<uuid>-close` in ready, for whoever closes when its own znode has gone already, as when the last one inside has died: made
 // before the look by which it closes, it tells this ready from that of a later round. path's version cannot, when path is a container that went meanwhile. Who
@@ -195,7 +195,7 @@ type entrant struct {
 	made    core.Created // the own znode; constant once it is inside
 	own     *core.Sub    // while it looks for its place
 	gate    *core.Sub    // ready
-	unfit   []string     // members that no opening can count, or shall
+	unfit   []string     // members that no opening of its own counts; they may be inside
 	seen    atomic.Int64 // how many members it saw last
 	crew    []string     // who was inside when it came in; nil if that names nobody
 	foreign int64        // czxid of the ready by which it came in, if that names nobody
@@ -417,6 +417,7 @@ func (m *entrant) pass() (in, again bool, err error) {
 		if err != nil {
 			return false, false, err
 		}
+		before := r.stat
 		if r, err = m.roll(); err != nil || r == nil {
 			return false, true, err
 		}
@@ -424,6 +425,9 @@ func (m *entrant) pass() (in, again bool, err error) {
 			known := &zk.CheckVersionRequest{Path: m.dir, Version: version}
 			inside := r.among(names)
 			if inside == "" {
+				if r.stat.Czxid != before.Czxid || r.stat.Version != before.Version { // who joined meanwhile may be newer than the list
+					return false, true, nil
+				}
 				ops, err := m.clearing(r)
 				if err != nil {
 					return false, false, err
@@ -439,8 +443,8 @@ func (m *entrant) pass() (in, again bool, err error) {
 			m.crew = r.names
 			in, failed, err := m.transact(known, &zk.SetDataRequest{Path: m.ready(), Data: data, Version: r.stat.Version},
 				&zk.CheckVersionRequest{Path: m.made.Path, Version: -1}, &zk.CheckVersionRequest{Path: znode.Join(m.dir, inside), Version: -1})
-			if failed == 3 { // the list was older than its end
-				m.unfit = append(m.unfit, inside)
+			if failed == 3 { // the list was older than its end; the next one is not
+				m.e.Prove(m.ctx)
 			}
 			return in, failed != 2, err
 		}
@@ -455,8 +459,7 @@ func (m *entrant) pass() (in, again bool, err error) {
 func (m *entrant) candidates() (names []string, version int32, err error) {
 	going := m.e.Leaving(m.dir)
 	names, version, _, err = m.present()
-	names = slices.DeleteFunc(names, func(name string) bool { return going.Has(name) || slices.Contains(m.unfit, name) })
-	return names, version, err
+	return slices.DeleteFunc(names, going.Has), version, err
 }
 
 // open opens the barrier if so many members are there. Without in, again tells that something was in the way that is worth another look.
@@ -465,6 +468,7 @@ func (m *entrant) open() (in, again bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
+	names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(m.unfit, name) })
 	m.seen.Store(int64(len(names)))
 	if len(names) < m.members {
 		return false, false, nil
@@ -495,7 +499,7 @@ func (m *entrant) open() (in, again bool, err error) {
 	ops = append(ops, &zk.CreateRequest{Path: m.ready(), Data: []byte(strings.Join(names, "\n")), Acl: m.e.ACL()})
 	in, failed, err := m.transact(ops...)
 	if !in && err == nil && failed > 1 && failed <= len(names) {
-		// It withdraws, or has gone; a name never comes back. When this one is not fit, arm sees to it.
+		// It withdraws, or has gone; should it come back, it opens by itself. When this one is not fit, arm sees to it.
 		m.unfit = append(m.unfit, names[failed-1])
 	}
 	return in, true, err

@@ -168,12 +168,13 @@ func (l *leaver) look(first bool) (done bool, err error) {
 				return false, err
 			}
 		case mine:
-			// Who has come in between the list and ready is not in that list. In another session a server may be behind of what ready said.
+			// Who has come in between the list and ready is not in that list. In another session a server may be behind of what ready said. It is not noted who
+			// is there now: that may be the next round, and ready is of the one before.
 			now, _, at, err := l.present()
 			if err != nil {
 				return false, err
 			}
-			if at.After.Session != span.After.Session || len(l.left(now, r, mine)) > 0 {
+			if at.After.Session != span.After.Session || slices.ContainsFunc(now, func(name string) bool { return name != l.m.name() && r.has(name) }) {
 				continue
 			}
 			ops, err := l.clearing(r)

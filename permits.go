@@ -312,8 +312,8 @@ func (p *permits) make() (names []string, err error) {
 	}
 	slices.SortFunc(p.made, func(a, b core.Created) int { return cmp.Compare(a.Token, b.Token) })
 	for _, m := range made {
-		if m.List != nil && !slices.ContainsFunc(p.made, func(own core.Created) bool { return !slices.Contains(m.List, own.Name()) }) {
-			return m.List, nil
+		if m.List.Names != nil && !slices.ContainsFunc(p.made, func(own core.Created) bool { return !slices.Contains(m.List.Names, own.Name()) }) {
+			return m.List.Names, nil
 		}
 	}
 	return nil, nil

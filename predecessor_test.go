@@ -136,6 +136,23 @@ func TestPredecessorThatIsGoneDecidesNothingBeforeAnEarlierEvent(t *testing.T) {
 	require.Greater(t, mustLease(t, got).Token(), l.Token())
 }
 
+// The read of the one in the way is refused, and its znode is there: that is no deletion.
+func TestPredecessorThatIsNotReadIsNotGone(t *testing.T) {
+	t.Parallel()
+	server := zktest.NewServer(t)
+	bg, path := context.Background(), newPath(t)
+	first, err := NewMutex(dial(t, []string{server.Addr()}, calm), path).Lock(bg)
+	require.NoError(t, err)
+	eventually(t, 10*time.Second, "its holder has read it", func() bool { return serverWatches(server) == 1 })
+	server.Fail(zktest.OpGetData, first.Node(), -127) // throttled
+	p := zktest.NewProxy(t, server.Addr())
+	got := goLock(bg, NewMutex(dial(t, []string{p.Addr()}, calm, withShortcuts), path))
+	eventually(t, 10*time.Second, "it has asked again", func() bool { return requestsOn(p, zktest.OpGetData, first.Node()) > 1 || len(got) > 0 })
+	require.Empty(t, got, "granted beside the holder")
+	require.NoError(t, first.Release(bg))
+	require.NoError(t, mustLease(t, got).Release(bg))
+}
+
 // secondOf returns the one znode of a queue of two that is not the first.
 func secondOf(t testing.TB, c *zk.Conn, path, first string) (second string) {
 	t.Helper()

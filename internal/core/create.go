@@ -33,11 +33,9 @@ func (z Znode) Name() string {
 // Created is what a protected create made.
 type Created struct {
 	Znode
-	List    []string // children of the directory, as in a Listing, from a list behind the create; nil when there is none, or when it is of another epoch
-	Listed  Epoch    // of the list
-	Leaving Leaving  // of the list
-	GaveUp  bool     // with an error: a znode that may have been there, and been seen, was left to the reaper, which may be done with it by now
-	Stray   int64    // of CreateOne: a session in which a create of this name was sent that was not answered, and may come into effect when this znode is gone
+	List   Listing // from a list of the directory behind the create; without Names when there is none, or when it is of another epoch
+	GaveUp bool    // with an error: a znode that may have been there, and been seen, was left to the reaper, which may be done with it by now
+	Stray  int64   // of CreateOne: a session in which a create of this name was sent that was not answered, and may come into effect when this znode is gone
 }
 
 // A creation is what an attempt sends. It is not kept, so that it needs no place in the heap; for that dir is not in it.
@@ -368,7 +366,7 @@ func (e *Engine) createOnce(ctx context.Context, dir string, what creation, id s
 	}
 	b.listed.Wait()
 	if l := b.list; l.Span.SameConn() && l.Span.After == span.After {
-		made.List, made.Listed, made.Leaving = l.Names, l.Span.After, l.Leaving
+		made.List = l
 	}
 	return made, span, nil
 }

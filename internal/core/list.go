@@ -10,6 +10,31 @@ type Listing struct {
 	Names   []string
 	Leaving Leaving // what was on its way out before it was asked for
 	Span    Span
+	Memo    *Memo // nil where only one caller got it
+}
+
+// A Memo is what is worked out once of a list that several callers got.
+type Memo struct {
+	mu   sync.Mutex
+	done bool
+	key  any
+	of   any
+}
+
+// Of returns what the first call with this key made, which nobody changes. Without a Memo, and for a key other than the first one, it makes it each time.
+func (m *Memo) Of(key any, make func() any) any {
+	if m == nil {
+		return make()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.done {
+		m.done, m.key, m.of = true, key, make()
+	}
+	if m.key != key {
+		return make()
+	}
+	return m.of
 }
 
 // lists lets those who want a list of the same directory at the same time share one. One request for a directory is under way; who comes meanwhile waits for
@@ -89,6 +114,7 @@ func (ls *lists) send(ctx context.Context, dir string, l *sharedList) {
 	l.listing.Span, l.void = span, !sent && ctx.Err() != nil
 	ls.shut(dir, l)
 	if l.done != nil { // which nobody makes any more
+		l.listing.Memo = new(Memo)
 		close(l.done)
 	}
 	ls.pass(dir)

@@ -88,7 +88,7 @@ func TestListFollowsTheCreateWithoutWaiting(t *testing.T) {
 	gate.Open()
 	r := <-done
 	require.NoError(t, r.err)
-	require.Equal(t, []string{r.made.Name()}, r.made.List)
+	require.Equal(t, []string{r.made.Name()}, r.made.List.Names)
 	require.Equal(t, []zktest.Op{zktest.OpCreate, zktest.OpGetChildren2}, ops())
 }
 
@@ -107,11 +107,11 @@ func TestListSeesTheCreate(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if made.List == nil {
+				if made.List.Names == nil {
 					t.Error("no list")
 				}
 				found := false
-				for _, n := range made.List {
+				for _, n := range made.List.Names {
 					found = found || n == made.Name()
 				}
 				if !found {
