@@ -200,7 +200,9 @@ func TestWatcherSeesTheLastValue(t *testing.T) {
 			}
 		}
 		for got := ""; got != want; {
-			got = string(next(t, values).Data)
+			value := next(t, values)
+			require.NotNil(t, value.Stat, "the end of the values")
+			got = string(value.Data)
 		}
 	}
 }

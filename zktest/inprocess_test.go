@@ -15,6 +15,19 @@ import (
 	"github.com/zkrecipes/zkrecipes/zktest"
 )
 
+// A client of go-zookeeper's that is closed while it has no connection leaves a goroutine that waits for a second. It does not fail the test.
+func TestClosedClientsEndInABubble(t *testing.T) {
+	ended := false
+	synctest.Test(t, func(t *testing.T) {
+		zktest.NewServer(t)
+		go func() {
+			time.Sleep(time.Second)
+			ended = true
+		}()
+	})
+	require.True(t, ended)
+}
+
 // The client of go-zookeeper runs in a bubble: it keeps its session for an hour, loses it while it is cut off, and comes back with another.
 func TestServerWithClientInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
