@@ -73,11 +73,16 @@ func TestListsAreSharedByThoseWhoAskedBeforeTheyWereSent(t *testing.T) {
 	gate.Open()
 	l := <-first
 	require.NoError(t, l.err)
+	require.Nil(t, l.Memo, "nobody shares it")
 	require.Empty(t, l.Names)
+	var memo *Memo
 	for _, ch := range others {
 		l := <-ch
 		require.NoError(t, l.err)
 		require.Equal(t, []string{"x"}, l.Names)
+		require.NotNil(t, l.Memo)
+		require.True(t, memo == nil || memo == l.Memo, "one for all who share it")
+		memo = l.Memo
 		require.True(t, l.Span.SameConn())
 	}
 	require.NoError(t, <-made)
@@ -235,4 +240,19 @@ func TestListsUnderChurn(t *testing.T) {
 			t.Fatal("Close does not end it")
 		}
 	}
+}
+
+// What those who share a list make of it is made once; who has one of its own makes it, and so does who asks for something else.
+func TestMemo(t *testing.T) {
+	made := 0
+	three := func() any { made++; return 3 }
+	m := new(Memo)
+	require.Equal(t, 3, m.Of("n", three))
+	require.Equal(t, 3, m.Of("n", three))
+	require.Equal(t, 1, made)
+	require.Equal(t, "other", m.Of("m", func() any { return "other" }))
+	require.Equal(t, 3, m.Of("n", three))
+	require.Equal(t, 1, made)
+	require.Equal(t, 3, (*Memo)(nil).Of("n", three))
+	require.Equal(t, 2, made)
 }
