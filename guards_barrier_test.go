@@ -864,3 +864,141 @@ func TestDoubleBarrierCreateThatLandsLate(t *testing.T) {
 	p.Cut()
 	eventually(t, 10*time.Second, "it is removed", func() bool { return len(children(t, other, path)) == 0 })
 }
+
+// A member that withdraws finds itself inside. Another one has tried to open with it, and could not: that does not make a round dead of which it is all that is
+// left, and ready is not removed.
+func TestDoubleBarrierOfOneThatWithdrewIsAlive(t *testing.T) {
+	t.Parallel()
+	path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
+	put(t, c, path)
+	on := func() (*DoubleBarrier, *zktest.Proxy) {
+		s, p := dialProxy(t, calm)
+		return NewDoubleBarrier(s, path, 2), p
+	}
+	y, q := on()
+	z, r := on()
+	x, p := on()
+	held := func(p *zktest.Proxy, match func(zktest.Frame) bool) *zktest.Gate {
+		gate := zktest.NewGate()
+		t.Cleanup(gate.Open)
+		p.OnRequest(zktest.Rule{Match: match, Times: 1, Do: zktest.HoldRequest(gate)})
+		return gate
+	}
+	short, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ofY := goCall(func() error { return y.Enter(short) })
+	eventually(t, 10*time.Second, "the first waits", func() bool { return requestsOn(q, zktest.OpExists, path+"/"+readyName) > 0 && len(membersAt(t, c, path)) == 1 })
+	opening := held(r, zktest.MatchOp(zktest.OpMulti))
+	ofZ := goCall(func() error { return z.Enter(ctx) })
+	next(t, opening.Reached()) // with both
+	list := held(p, zktest.MatchPath(zktest.OpGetChildren2, path))
+	ofX := goCall(func() error { return x.Enter(ctx) })
+	next(t, list.Reached()) // it has seen that there is no ready
+	withdrawal := held(q, zktest.MatchOp(zktest.OpSetData))
+	cancel()
+	next(t, withdrawal.Reached())
+	opening.Open()
+	require.NoError(t, next(t, ofZ))
+	withdrawal.Open()
+	require.NoError(t, next(t, ofY))
+	_, ready, err := c.Exists(path + "/" + readyName)
+	require.NoError(t, err)
+	require.NoError(t, c.Delete(path+"/"+z.in.name(), -1))
+	list.Open()
+	require.NoError(t, next(t, ofX))
+	_, now, err := c.Exists(path + "/" + readyName)
+	require.NoError(t, err)
+	require.Equal(t, ready.Czxid, now.Czxid, "the round goes on")
+	require.ErrorIs(t, z.Leave(ctx), ErrLost)
+	leaveAll(t, x, y)
+	require.Empty(t, children(t, c, path))
+}
+
+// All that is left of a round is a member on its way out. Who comes in its Session does not count it, and before it has looked at ready again somebody else has
+// joined by it: ready is that one's now, and is not removed.
+func TestDoubleBarrierJoinedMeanwhileIsNotBuried(t *testing.T) {
+	t.Parallel()
+	server := zktest.NewServer(t)
+	path, ctx := newPath(t), within(t, 20*time.Second)
+	p := zktest.NewProxy(t, server.Addr())
+	s := dial(t, []string{p.Addr()}, calm)
+	a, x, j := NewDoubleBarrier(s, path, 1), NewDoubleBarrier(s, path, 1), NewDoubleBarrier(dial(t, []string{server.Addr()}, calm), path, 1)
+	enterAll(t, a)
+	own := a.in.made.Path
+	for range 100 {
+		server.Fail(zktest.OpDelete, own, -127) // throttled
+		server.Fail(zktest.OpMulti, path, -127)
+	}
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	require.ErrorIs(t, a.Leave(over), context.Canceled)
+	require.Positive(t, s.engine.Owing())
+	server.Forget()
+	for range 100 {
+		server.Fail(zktest.OpDelete, own, -127)
+	}
+	before := requestsOn(p, zktest.OpGetData, path+"/"+readyName)
+	gate := zktest.NewGate()
+	defer gate.Open()
+	p.OnRequest(zktest.Rule{Match: zktest.Nth(1, zktest.MatchPath(zktest.OpGetData, path+"/"+readyName)), Times: 1, Do: zktest.HoldRequest(gate)})
+	entered := goCall(func() error { return x.Enter(ctx) })
+	next(t, gate.Reached())
+	require.Equal(t, before+2, requestsOn(p, zktest.OpGetData, path+"/"+readyName))
+	enterAll(t, j)
+	look := adminAt(t, []string{server.Addr()})
+	_, ready, err := look.Exists(path + "/" + readyName)
+	require.NoError(t, err)
+	gate.Open()
+	require.NoError(t, next(t, entered))
+	_, now, err := look.Exists(path + "/" + readyName)
+	require.NoError(t, err)
+	require.Equal(t, ready.Czxid, now.Czxid, "the round goes on")
+	server.Forget()
+	leaveAll(t, x, j)
+	eventually(t, 10*time.Second, "nothing is left", func() bool { return len(znodes(server, path)) == 0 })
+}
+
+// Somebody has opened the barrier by hand. The last one to leave has looked who is there, and looks once more before it takes ready away: meanwhile that is gone,
+// and those of the next round are there. They are not waited for.
+func TestDoubleBarrierLeaveDoesNotWaitForTheNextRound(t *testing.T) {
+	t.Parallel()
+	path, c, ctx := newPath(t), admin(t), within(t, 20*time.Second)
+	put(t, c, path)
+	put(t, c, path+"/"+readyName)
+	s, p := dialProxy(t, calm)
+	m, k := NewDoubleBarrier(s, path, 2), NewDoubleBarrier(dialShared(t, calm), path, 2)
+	enterAll(t, m, k)
+	for m.in.name() < k.in.name() { // who has the greater name goes first, and waits for the other one
+		leaveAll(t, m, k)
+		put(t, c, path+"/"+readyName)
+		enterAll(t, m, k)
+	}
+	left := goCall(func() error { return m.Leave(ctx) })
+	eventually(t, 10*time.Second, "it waits for the other one", func() bool { return len(membersAt(t, c, path)) == 1 })
+	gate := zktest.NewGate()
+	defer gate.Open()
+	tickets, lists := 0, 0
+	p.OnRequest(zktest.Rule{Times: 1, Do: zktest.HoldRequest(gate), Match: func(f zktest.Frame) bool {
+		switch {
+		case f.Op == zktest.OpCreate:
+			tickets++
+		case f.Op == zktest.OpGetChildren2 && f.Path == path && tickets > 0:
+			lists++
+			return lists == 2
+		}
+		return false
+	}})
+	require.NoError(t, c.Delete(path+"/"+k.in.name(), -1)) // it dies
+	next(t, gate.Reached())
+	for _, name := range children(t, c, path+"/"+readyName) {
+		require.NoError(t, c.Delete(path+"/"+readyName+"/"+name, -1))
+	}
+	require.NoError(t, c.Delete(path+"/"+readyName, -1))
+	one, two := NewDoubleBarrier(dialShared(t, calm), path, 2), NewDoubleBarrier(dialShared(t, calm), path, 2)
+	enterAll(t, one, two)
+	gate.Open()
+	require.NoError(t, next(t, left))
+	leaveAll(t, one, two)
+	require.ErrorIs(t, k.Leave(ctx), ErrLost)
+	require.Empty(t, children(t, c, path))
+}
