@@ -887,7 +887,9 @@ func TestDoubleBarrierOfOneThatWithdrewIsAlive(t *testing.T) {
 	short, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ofY := goCall(func() error { return y.Enter(short) })
-	eventually(t, 10*time.Second, "the first waits", func() bool { return requestsOn(q, zktest.OpExists, path+"/"+readyName) > 0 && len(membersAt(t, c, path)) == 1 })
+	eventually(t, 10*time.Second, "the first has found nobody else", func() bool {
+		return slices.ContainsFunc(q.Requests(), func(r zktest.Record) bool { return r.Op == zktest.OpGetChildren2 && r.Path == path && r.Answered })
+	})
 	opening := held(r, zktest.MatchOp(zktest.OpMulti))
 	ofZ := goCall(func() error { return z.Enter(ctx) })
 	next(t, opening.Reached()) // with both
