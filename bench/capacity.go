@@ -267,7 +267,7 @@ const capacityMeaning = `
   So it is when others wait: the release of one and the create of the next to come, with one or two reads more.
 - **Heartbeats grow with the sessions, not with the locks.** A session that holds or waits for anything sends a sync every T/6; one that does not only its client's pings, every T/3.
   Twice the timeout is half of both. A sync goes to the leader whatever server the session is on, is not written to a log, and waits for the writes before it.
-- **A queue costs by its length.** Each of %[1]s waiters over some sessions took %[2]s ms to queue, most of it the processor's here, which orders a list of all for each of them; and a
+- **A queue costs by its length.** Each of %[1]s waiters over some sessions took %[2]s ms to queue, most of it the processor's here, which reads lists of all of them; and a
   grant took %[3]s kB, since most go from one session to another, and the next one then lists. growth.md has how that grows. A waiter at rest looks again now and then, which is
   another list. A queue of thousands wants to be several paths, and so several queues, on the same ensemble.
 `
