@@ -1000,3 +1000,32 @@ func TestDoubleBarrierLeaveDoesNotWaitForTheNextRound(t *testing.T) {
 	require.ErrorIs(t, k.Leave(ctx), ErrLost)
 	require.Empty(t, children(t, c, path))
 }
+
+// The create of a member is answered to nobody, and the list that looks for it does not show it yet. The next attempt finds the name taken, by its own session:
+// that is its znode.
+func TestDoubleBarrierTakesTheZnodeOfAnEarlierAttempt(t *testing.T) {
+	t.Parallel()
+	path, c := newPath(t), admin(t)
+	put(t, c, path)
+	s, p := dialProxy(t, calm)
+	a := NewDoubleBarrier(s, path, 1)
+	first := ""
+	p.OnRequest(zktest.Rule{Times: 1, Do: zktest.CutAfter(), Match: func(f zktest.Frame) bool {
+		if f.Op != zktest.OpCreate || !strings.HasPrefix(f.Path, path+"/") || first != "" {
+			return false
+		}
+		first = f.Path
+		return true
+	}})
+	p.OnRequest(zktest.Rule{
+		Match: zktest.MatchPath(zktest.OpGetChildren2, path), Times: 1,
+		Do: zktest.RewriteReply(func(f zktest.Frame) []byte { return hidden(strings.TrimPrefix(first, path+"/"))(f) }),
+	})
+	enterAll(t, a)
+	require.Equal(t, first, a.in.made.Path)
+	require.Equal(t, 2, p.Counts().Requests[zktest.OpCreate])
+	require.Len(t, membersAt(t, c, path), 1)
+	leaveAll(t, a)
+	require.Empty(t, children(t, c, path))
+	eventually(t, 10*time.Second, "nothing is owed: what was sent has come into effect", func() bool { return s.engine.Owing() == 0 })
+}

@@ -110,6 +110,8 @@ func (e *Engine) Stray(made Created, r *Removal) {
 		if r != nil {
 			select {
 			case <-r.Done():
+			case <-r.Refused(): // it is there, and owed: nothing of its name can come
+				return
 			case <-e.life.Done():
 				return
 			}
